@@ -30,7 +30,8 @@ export PATH := $(PATH):$(RUNSC)
 export UV_PYTHON_DOWNLOADS ?= never
 export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 export NEXT_TELEMETRY_DISABLED := 1
-unexport VIRTUAL_ENV PYTHONHOME
+# Without compiled files, each of the hundreds of programs that the tests start would compile what it imports.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .PHONY: help up dashboard web setup packages browser test soak check lint types imports web-check web-test fuzz bench simulation fmt lock \
 	lock-peers wheel dev-web screenshots clean
@@ -145,7 +146,7 @@ clean: ## remove everything that was built or installed here
 
 .venv/.dev: requirements/dev.lock .venv/.run
 	@echo 'Installing the development tools into .venv'
-	@$(PIP_INSTALL) --require-hashes --requirement requirements/dev.lock
+	@$(PIP_INSTALL) --compile-bytecode --require-hashes --requirement requirements/dev.lock
 	@touch $@
 
 .venv/bin/python: | $(UV)

@@ -24,9 +24,7 @@ class DashboardHook(BuildHookInterface[Any]):
         out = root / "web" / "out"
         # `make wheel` has built it; whether it is in step with its sources is for make to say.
         if not (out / "index.html").exists() and not self._build(root):
-            self.app.display_warning(
-                "Without web/out and npm the wheel has no dashboard: `make wheel` builds both."
-            )
+            self.app.display_warning("Without web/out and npm the wheel has no dashboard: `make wheel` builds both.")
             return
         place = "web/out" if self.target_name == "sdist" else "computepool/_dashboard"
         build_data["force_include"][str(out)] = place

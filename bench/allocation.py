@@ -1,17 +1,15 @@
-"""How long it takes to place a job, beside a plain loop over a dict of nodes.
+"""The time to place a job, compared with a plain loop over a dict of nodes.
 
-The plain loop is the simplest thing that works: look at every node, add 10 points for enough VRAM and 5 for
-enough cores, keep the best. It knows two requirements and no load. Ours is measured with every gate and every
-score term in use, on a fleet of many kinds of nodes, of which one changes after every few placements.
+The plain loop is the simplest thing that works: for every node, add 10 points for enough VRAM and 5 for enough cores, and
+keep the best. It knows two requirements and no load. Our allocator is measured with every gate and every score term, on a
+fleet of many kinds of nodes, of which one changes every few placements.
 
-Times are CPU time of this thread: placing waits for nothing, and what other programs do meanwhile is not its
-cost.
+Times are CPU time of this thread, because placement never waits and other programs should not count.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Callable
 
@@ -37,7 +35,7 @@ CEILING = 24 * CREDIT
 CARDS = (("rtx-4090", 24_000), ("rtx-3090", 24_000), ("rtx-3060", 12_000), ("h100", 80_000), ("t4", 16_000))
 TAGS = ("linux", "gpu", "fast", "laptop", "office", "lab")
 
-#: Everything a job can ask for.
+#: Everything that a job can require.
 ALL_GATES = Requirements(
     cpu_milli=4_000,
     ram_mb=4_000,
@@ -54,7 +52,7 @@ ALL_GATES = Requirements(
     pythons=frozenset({"3.11"}),
     isolation=Level.NAMESPACE,
 )
-#: What the plain loop knows.
+#: The requirements that the plain loop knows.
 TWO_GATES = Requirements(cpu_milli=8_000, vram_mb=16_000)
 
 
@@ -89,7 +87,7 @@ def profiles(count: int) -> list[NodeProfile]:
 
 
 def plain_loop(nodes: dict[str, dict[str, float]], min_vram: float, min_cores: float) -> str | None:
-    """What everybody writes first."""
+    """The first version that everybody writes."""
     best, best_score = None, 0.0
     for node_id, capacity in nodes.items():
         score = 0.0
@@ -123,12 +121,12 @@ def timed_us(action: Callable[[], object], *, times: int) -> list[float]:
 
 
 class Steady:
-    """Places jobs for ever: what was placed is given back, and now and then a node's reliability moves."""
+    """Places jobs continuously: releases what was placed, and occasionally changes a node's reliability."""
 
-    def __init__(self, fleet: Fleet, wanted: Requirements) -> None:
+    def __init__(self, fleet: Fleet, needs: Requirements) -> None:
         self._fleet = fleet
-        # A ceiling that pays at some nodes and not at others, as floors of some are met and of others not.
-        self._shape = Shape(wanted, "account-1", ceiling=CEILING)
+        # The ceiling pays for some nodes only, as the price meets the floors of some nodes only.
+        self._shape = Shape(needs, "account-1", ceiling=CEILING)
         self._nodes = [profile.node_id for profile in fleet]
         self._choose = random.Random(3)
         self._held: list[Placement] = []
@@ -147,7 +145,7 @@ class Steady:
         return len(self._held)
 
     def measure_us(self, count: int, *, times: int) -> list[float]:
-        """Microseconds a job."""
+        """Microseconds per job."""
         spent = []
         for _ in range(times + 1):
             self.disturb()
@@ -207,9 +205,7 @@ def at_size(count: int) -> list[Figure]:
         at_most(f"batch of {BATCH}, two gates, {where}, a job", quantile(batch_two, 0.5), BATCH_US_MAX),
         at_most(f"batch of {BATCH}, all gates, {where}, a job", quantile(batch, 0.5), BATCH_US_MAX)
         if fitting == BATCH
-        else Figure(
-            f"batch of {fitting} (all that fit), all gates, {where}, a job", quantile(batch, 0.5), "µs"
-        ),
+        else Figure(f"batch of {fitting} (all that fit), all gates, {where}, a job", quantile(batch, 0.5), "µs"),
     ]
 
 
@@ -223,7 +219,7 @@ def explaining(count: int) -> Figure:
 
 
 def long_queue(jobs: int) -> Figure:
-    """A round of dispatch with a very long queue and two free slots."""
+    """A round of dispatch with a long queue and two free slots."""
     fleet, backlog = Fleet(), Backlog()
     capacity = Capacity(cpu_milli=2_000, ram_mb=8_000, disk_mb=8_000)
     fleet.upsert(NodeProfile(node_id="n", name="n", owner="o", capacity=capacity, level=Level.NAMESPACE))
@@ -244,9 +240,3 @@ def long_queue(jobs: int) -> Figure:
 def run() -> list[Figure]:
     figures = [figure for count in SIZES for figure in at_size(count)]
     return [*figures, explaining(5_000), long_queue(100_000)]
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)
-    sys.exit(0)

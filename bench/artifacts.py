@@ -1,7 +1,7 @@
-"""One large file to the hub and back, on the loopback interface: how fast, at what cost, with how much memory.
+"""One large file to the hub and back over the loopback interface: speed, CPU time and memory.
 
-The file's bytes are in the page cache, and what the hub writes mostly stays there: this is about the programs, not the disk.
-An upload is hashed twice on its way, by the client to name it and by the hub to believe it; a download once.
+The file is in the page cache, and what the hub writes mostly stays there: this measures the programs, not the disk. An upload
+is hashed twice, by the client for its name and by the hub to verify it; a download once.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bench.processes import RunningHub, cpu_s, hub_process
+from bench.processes import cpu_s, hub_process
 from bench.table import Figure
 from computepool.sdk import Pool, connect
+from computepool.testing.processes import HubProcess
 
 MEGABYTES = 1_024
 ROUNDS = 3
 TARGET_MB_S = 300
-#: What a gigabyte may add to the memory of either program.
+#: The most that a gigabyte may add to the memory of either program.
 GROWTH_MAX_MB = 64
 _BLOCK = 1024 * 1024
 
@@ -32,11 +35,11 @@ def run() -> list[Figure]:
             pool.close()
 
 
-def _transfers(pool: Pool, hub: RunningHub) -> list[Figure]:
+def _transfers(pool: Pool, hub: HubProcess) -> list[Figure]:
     source, target = hub.folder / "source", hub.folder / "target"
-    pool.artifacts.put_bytes(os.urandom(_BLOCK), name="warm")  # every module is loaded now
-    before = {pid: _forget_peak(pid) for pid in (hub.pid, os.getpid())}
-    up, down = _Way("upload"), _Way("download")
+    pool.artifacts.put_bytes(os.urandom(_BLOCK), name="warm")  # loads all modules
+    before = {pid: _reset_peak(pid) for pid in (hub.pid, os.getpid())}
+    up, down = _Direction("upload"), _Direction("download")
     for _ in range(ROUNDS):
         _fill(source)
         with up.measured(hub.pid):
@@ -51,22 +54,19 @@ def _transfers(pool: Pool, hub: RunningHub) -> list[Figure]:
         down.figure(),
         *(
             Figure(
-                f"memory that {who} adds to the {what}",
+                f"memory that a large artifact adds to the {what}",
                 grown[pid],
                 "MB",
                 target=GROWTH_MAX_MB,
                 lower_is_better=True,
             )
-            for who, what, pid in (
-                ("a large artifact", "hub", hub.pid),
-                ("a large artifact", "client", os.getpid()),
-            )
+            for what, pid in (("hub", hub.pid), ("client", os.getpid()))
         ),
     ]
 
 
 def _fill(path: Path) -> None:
-    """Fresh bytes each time: what the hub has already is not sent again."""
+    """New bytes each time, because known artifacts are not sent again."""
     block = os.urandom(_BLOCK)
     with path.open("wb") as file:
         for number in range(MEGABYTES):
@@ -74,17 +74,19 @@ def _fill(path: Path) -> None:
             file.write(memoryview(block)[8:])
 
 
-class _Way:
+class _Direction:
     def __init__(self, name: str) -> None:
         self._name = name
         self._rates: list[float] = []
         self._costs: list[tuple[float, float]] = []
 
-    def measured(self, hub_pid: int) -> _Stopwatch:
-        return _Stopwatch(hub_pid, self)
-
-    def add(self, took_s: float, hub_s: float, client_s: float) -> None:
+    @contextmanager
+    def measured(self, hub_pid: int) -> Iterator[None]:
         gigabytes = MEGABYTES * _BLOCK / 1e9
+        before = time.perf_counter(), cpu_s(hub_pid), time.process_time()
+        yield
+        after = time.perf_counter(), cpu_s(hub_pid), time.process_time()
+        took_s, hub_s, client_s = (later - earlier for earlier, later in zip(before, after, strict=True))
         self._rates.append(gigabytes * 1000 / took_s)
         self._costs.append((hub_s / gigabytes, client_s / gigabytes))
 
@@ -100,19 +102,7 @@ class _Way:
         )
 
 
-class _Stopwatch:
-    def __init__(self, hub_pid: int, way: _Way) -> None:
-        self._hub_pid, self._way = hub_pid, way
-
-    def __enter__(self) -> None:
-        self._before = time.perf_counter(), cpu_s(self._hub_pid), time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        after = time.perf_counter(), cpu_s(self._hub_pid), time.process_time()
-        self._way.add(*(later - earlier for earlier, later in zip(self._before, after, strict=True)))
-
-
-def _forget_peak(pid: int) -> float:
+def _reset_peak(pid: int) -> float:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return _peak_mb(pid)
 

@@ -1,4 +1,4 @@
-"""Runs one part of the benchmark as a process of its own: bounded in time, and nothing of it is left behind."""
+"""Runs one part of the benchmark as its own process, bounded in time and without leaving processes behind."""
 
 from __future__ import annotations
 
@@ -24,26 +24,22 @@ _LOOK_S = 0.05
 
 
 class NotMeasured(RuntimeError):
-    """Why there is no number, in one sentence."""
+    """There is no number; the message says why."""
 
 
 def adopt_orphans() -> None:
-    """What a child leaves behind becomes ours, so that it can be found and stopped by its process id."""
+    """Become the parent of orphaned descendants, so that they can be found and stopped."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def result_of(
-    command: Sequence[str],
-    *,
-    limit_s: float,
-    grace_s: float = STOP_GRACE_S,
-    env: Mapping[str, str] | None = None,
+    command: Sequence[str], *, limit_s: float, grace_s: float = STOP_GRACE_S, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Runs the command and returns the last JSON object that it printed on a line of its own."""
+    """Run the command and return the last JSON object that it printed on its own line."""
     before = set(descendants(os.getpid()))
-    # The caller's paths would bring our packages into a peer's environment.
+    # The caller's paths would add our packages to a peer's environment.
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-    # Files and not pipes: a pipe stays open as long as any grandchild lives.
+    # Files instead of pipes, which stay open as long as any grandchild lives.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command,
@@ -76,7 +72,7 @@ def _last_object(code: int, out: str, errors: str) -> dict[str, Any]:
 
 
 def _stop_session(process: subprocess.Popen[Any], grace_s: float) -> None:
-    """An interrupt lets the child stop its own servers in order; its session is killed if it does not."""
+    """Interrupt the child, so that it stops its own servers in order. Kill its session if it does not."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)
@@ -88,7 +84,7 @@ def _stop_session(process: subprocess.Popen[Any], grace_s: float) -> None:
 
 
 def stop_processes(pids: Iterable[int], *, grace_s: float) -> None:
-    """Ends these processes of ours, first kindly."""
+    """Stop these descendants, first gracefully."""
     left = set(pids)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in left:

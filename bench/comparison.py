@@ -1,4 +1,4 @@
-"""Our figures beside the peers' and the floors': ratios, verdicts, and the printed table."""
+"""Our figures compared with those of the peers and the floors: ratios, verdicts, and the printed table."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from bench.peers.measure import Measured
 from bench.table import Figure
 
-#: Two numbers of one run that are closer than this are the same: the machine drifts by as much.
+#: Numbers of one run that differ by less than this are equal, because the machine itself drifts by as much.
 TIE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One thing that was asked of us and of the others alike."""
+    """One measurement of our system and the others alike."""
 
     title: str
-    ours: str  #: our figure's name
-    theirs: str  #: the peers' field
+    ours: str  #: the name of our figure
+    theirs: str  #: the field of the peers
 
 
 QUESTIONS = (
@@ -29,20 +29,12 @@ QUESTIONS = (
         ours="tiny items of a map, several to a job, durable",
         theirs="calls_per_s",
     ),
+    Question(title="one call on an idle system, p50", ours="one function on an idle pool, p50", theirs="call_p50_ms"),
     Question(
-        title="one call on an idle system, p50",
-        ours="one function on an idle pool, p50",
-        theirs="call_p50_ms",
+        title="one process per task", ours="commands (/bin/true) as plain processes, durable", theirs="processes_per_s"
     ),
     Question(
-        title="one process per task",
-        ours="commands (/bin/true) as plain processes, durable",
-        theirs="processes_per_s",
-    ),
-    Question(
-        title="one sandboxed process per task",
-        ours="commands (/bin/true) in bubblewrap, durable",
-        theirs="boxed_per_s",
+        title="one sandboxed process per task", ours="commands (/bin/true) in bubblewrap, durable", theirs="boxed_per_s"
     ),
 )
 
@@ -55,9 +47,7 @@ class Ratio:
     theirs: float
     low: float
     high: float
-    verdict: (
-        str  #: better, tie or worse; for a floor only what the ratio is; empty where ours was not measured
-    )
+    verdict: str  #: better, tie or worse; for a floor, the meaning of the ratio; empty if ours was not measured
 
     @property
     def value(self) -> float | None:
@@ -65,7 +55,7 @@ class Ratio:
 
 
 def merged(runs: Iterable[Sequence[Figure]]) -> list[Figure]:
-    """The same figures of several runs as one each: the median, and the range in the note."""
+    """Combine equal figures of several runs: the median, with the range in the note."""
     by_name: dict[str, list[Figure]] = {}
     for figures in runs:
         for figure in figures:
@@ -84,7 +74,7 @@ def _median(same: list[Figure]) -> Figure:
 
 def verdict(ours: float, theirs: float, *, lower_is_better: bool) -> str:
     advantage = theirs / ours if lower_is_better else ours / theirs
-    # Symmetric: who is 25 % faster is better, and the other one is worse.
+    # Symmetric: if one is 25 % faster, it is better and the other one is worse.
     if advantage >= 1 + TIE:
         return "better"
     return "worse" if advantage <= 1 / (1 + TIE) else "tie"
@@ -109,11 +99,11 @@ def _values(system: Measured, field: str) -> list[float]:
 
 def _ratio(question: Question, ours: Figure | None, system: Measured, *, values: list[float]) -> Ratio:
     theirs = statistics.median(values)
-    said = ""
+    comparison = ""
     if ours is not None and system.floor:
-        said = "× the floor"
+        comparison = "× the floor"
     elif ours is not None:
-        said = verdict(ours.value, theirs, lower_is_better=ours.lower_is_better)
+        comparison = verdict(ours.value, theirs, lower_is_better=ours.lower_is_better)
     return Ratio(
         question=question.title,
         system=system.name + (" *" if system.on_disk else ""),
@@ -121,12 +111,12 @@ def _ratio(question: Question, ours: Figure | None, system: Measured, *, values:
         theirs=theirs,
         low=min(values),
         high=max(values),
-        verdict=said,
+        verdict=comparison,
     )
 
 
 def table(figures: Sequence[Figure], systems: Sequence[Measured]) -> list[str]:
-    """Every figure with its target, then the questions that others were asked too."""
+    """Every figure with its target, then the comparisons."""
     lines = [str(figure) for figure in figures]
     named = {figure.name: figure for figure in figures}
     found = ratios(figures, systems)
@@ -147,15 +137,12 @@ def table(figures: Sequence[Figure], systems: Sequence[Measured]) -> list[str]:
 def _heading(question: Question, ours: Figure | None) -> str:
     if ours is None:
         return f"{question.title}: ours was not measured"
-    aim = ""
-    if ours.target is not None:
-        sign = "≤" if ours.lower_is_better else "≥"
-        aim = f"; target {sign} {ours.target:g} {ours.unit}: {'met' if ours.ok else 'MISSED'}"
+    target = f"; {ours.target_text}" if ours.target_text else ""
     better = "less" if ours.lower_is_better else "more"
-    return f"{question.title} ({better} is better): ours {ours.value:,.1f} {ours.unit}{aim}"
+    return f"{question.title} ({better} is better): ours {ours.value:,.1f} {ours.unit}{target}"
 
 
 def _row(ratio: Ratio, unit: str) -> str:
     span = f"({ratio.low:,.0f}–{ratio.high:,.0f})" if ratio.low != ratio.high else ""
-    said = "" if ratio.value is None else f"ours/this {ratio.value:6.2f}  {ratio.verdict}"
-    return f"    {ratio.system:<40} {ratio.theirs:>10,.1f} {unit:<3}{span:<18} {said}".rstrip()
+    comparison = "" if ratio.value is None else f"ours/this {ratio.value:6.2f}  {ratio.verdict}"
+    return f"    {ratio.system:<40} {ratio.theirs:>10,.1f} {unit:<3}{span:<18} {comparison}".rstrip()

@@ -1,4 +1,4 @@
-"""What the machine and Python allow at most: no queue, no network, nothing kept. Nobody can be faster than these."""
+"""The limits of the machine and of Python, without queue, network or storage. No system can be faster."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import os
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 
-from bench.peers.measure import SLOTS, TRUE, Measured, Sizes, asked_sizes, emit, rates, singles
+from bench.peers.measure import SLOTS, TRUE, Measured, Sizes, emit, noop, rates, requested_sizes, singles
 
 BWRAP = ("--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", TRUE)
-
-
-def noop(number: int) -> int:
-    return number
 
 
 def process_pool(sizes: Sizes) -> Measured:
@@ -31,7 +27,7 @@ def process_pool(sizes: Sizes) -> Measured:
 
 
 def spawn(argv: list[str], count: int) -> None:
-    """Starts `count` processes, `SLOTS` at a time. Waits for any child: this process has no others."""
+    """Start `count` processes, `SLOTS` at a time. Waits for any child, because this process has no others."""
     running = 0
     for _ in range(count):
         if running == SLOTS:
@@ -73,4 +69,4 @@ def run(sizes: Sizes) -> list[Measured]:
 
 
 if __name__ == "__main__":
-    emit(*run(asked_sizes()))
+    emit(*run(requested_sizes()))

@@ -1,31 +1,31 @@
-"""What a job costs the hub in a database that has seen many: CPU for each, and how much it grows.
+"""The hub's CPU time per job, as the number of jobs in its database grows.
 
-The finished jobs are copies of real ones, made in the file of a hub that is stopped.
+The finished jobs are copies of real ones, inserted into the database file while the hub is stopped.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from contextlib import closing
 from urllib.request import Request, urlopen
 
-from bench.processes import RunningHub, agent_process, cpu_s, hub_process
+from bench.processes import agent_process, cpu_s, hub_process
 from bench.table import Figure
 from computepool.hub.db.dialect import sqlite_file
 from computepool.sdk import Pool, connect
+from computepool.testing.processes import HubProcess
 
 #: Finished jobs in the database.
 FINISHED = (1_000, 100_000, 1_000_000)
-#: Jobs that wait all the while, because no node has what they need.
+#: Jobs that wait the whole time, because no node meets their requirements.
 QUEUED = 100_000
 FUNCTIONS = 3_000
 FLAT_PERCENT = 20
 _SUBMIT_AT_ONCE = 1_000
 
 _JOB = "{0}.job_id || '-' || copies.n"
-#: By table, what a copy of a row has instead; `copies.n` is the number of the copy.
+#: By table, the columns that differ in a copied row; `copies.n` is the number of the copy.
 _COPIED: dict[str, dict[str, str]] = {
     "jobs": {"id": "jobs.id || '-' || copies.n", "group_id": "NULL", "hub_job": "NULL"},
     "attempts": {
@@ -45,14 +45,14 @@ def noop(_number: int) -> None:
     return None
 
 
-def _cost_us(hub: RunningHub, pool: Pool) -> float:
+def _cost_us(hub: HubProcess, pool: Pool) -> float:
     list(pool.map(noop, range(500), progress=False, chunksize=1))
     before = cpu_s(hub.pid)
     assert list(pool.map(noop, range(FUNCTIONS), progress=False, chunksize=1)) == [None] * FUNCTIONS
     return (cpu_s(hub.pid) - before) / FUNCTIONS * 1e6
 
 
-def _queue(hub: RunningHub) -> None:
+def _queue(hub: HubProcess) -> None:
     spec = {"kind": "command", "name": "waits", "argv": ["true"], "needs": {"tags": ["nobody-has-it"]}}
     for start in range(0, QUEUED, _SUBMIT_AT_ONCE):
         items: list[dict[str, str]] = [{}] * min(_SUBMIT_AT_ONCE, QUEUED - start)
@@ -70,8 +70,8 @@ def _finished(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM jobs WHERE state = 'succeeded'").fetchone()[0])
 
 
-def _multiply(hub: RunningHub, wanted: int) -> None:
-    """Until so many jobs are finished."""
+def _multiply(hub: HubProcess, wanted: int) -> None:
+    """Copy finished jobs until there are `wanted`."""
     file = sqlite_file(hub.settings.url)
     assert file is not None
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
@@ -81,12 +81,11 @@ def _multiply(hub: RunningHub, wanted: int) -> None:
         templates = min(have, 1_000)
         copies = (wanted - have) // templates
         first = int(connection.execute("SELECT count(*) FROM jobs").fetchone()[0])
-        chosen = (
-            "SELECT id FROM jobs WHERE state = 'succeeded' AND group_id IS NOT NULL "
-            f"ORDER BY id LIMIT {templates}"
-        )
+        chosen = f"SELECT id FROM jobs WHERE state = 'succeeded' AND group_id IS NOT NULL ORDER BY id LIMIT {templates}"
         connection.execute(f"CREATE TEMP TABLE chosen AS {chosen}")
-        numbers = f"WITH copies(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM copies WHERE n < {first + copies - 1})"
+        numbers = (
+            f"WITH copies(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM copies WHERE n < {first + copies - 1})"
+        )
         connection.execute(f"CREATE TEMP TABLE copies AS {numbers} SELECT n FROM copies")
         for table, changed in _COPIED.items():
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -121,9 +120,3 @@ def run() -> list[Figure]:
 def _figure(where: str, cost_us: float, before: list[Figure]) -> Figure:
     target = before[0].value * (1 + FLAT_PERCENT / 100) if before else None
     return Figure(f"hub CPU for each job, {where}", cost_us, "µs", target=target, lower_is_better=True)
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)
-    sys.exit(0)

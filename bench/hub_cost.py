@@ -1,8 +1,8 @@
-"""CPU time of the hub for each job of a stream, by thread: one process with a whole hub and a node that runs nothing.
+"""The hub's CPU time per job of a stream, by thread: one process with a whole hub and a node that runs nothing.
 
-Requests go straight to the application, without sockets, and CPU time is counted instead of seconds. What client and
-node spend themselves is taken off. On a busy machine CPU time grows, too, because caches and cores are shared: so a fixed
-piece of work is done between requests, and the figures are scaled to a machine on which it takes `REFERENCE_S`.
+Requests go directly to the application, without sockets. CPU time is measured instead of elapsed time, and that of client and
+node is subtracted. On a busy machine CPU time grows, too, because caches and cores are shared. So a fixed piece of work is
+measured between requests, and the figures are scaled to a machine on which it takes `REFERENCE_S`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from computepool.hub.clock import SystemClock
 from computepool.hub.identity.authenticator import HUB_AUDIENCE
 from computepool.hub.main import bootstrap
 from computepool.hub.settings import Settings
+from computepool.protocol.base import PROTOCOL
 from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text, sign_node_token
-from computepool.protocol.version import PROTOCOL
 from computepool.testing.node import PROFILE
 
 JOBS = 10_000
 WARM = 1_000
 ROUNDS = 3
 REFERENCE_S = 150e-6
-_SUBMITTED = 500  #: in one request, as the SDK does
-_REPORTED = 64  #: as an agent has ready after its pause between two requests
+_SUBMITTED = 500  #: jobs in one request, as in the SDK
+_REPORTED = 64  #: reports in one request, as from an agent after its pause
 _RICH = 1_000_000_000 * CREDIT
 _SPEC = {"kind": "function", "name": "noop", "function": "AA==" * 100, "needs": {"python": "3.11"}}
 
 
-def _reference_work() -> None:
-    """What the hub mostly does: small dicts and texts."""
+def reference_work() -> None:
+    """Typical work of the hub: small dicts and strings."""
     rows = [{"id": f"job-{number}", "number": number, "state": "queued"} for number in range(100)]
     for row in json.loads(json.dumps(rows)):
         row |= {"state": "leased", "key": "-".join((row["id"], str(row["number"])))}
@@ -55,7 +55,7 @@ def _reference_work() -> None:
 
 @dataclass(slots=True)
 class Caller:
-    """Sends requests to the application, and notes what it spends on that itself."""
+    """Sends requests to the application, and records its own CPU time."""
 
     app: FastAPI
     spent_s: float = 0.0
@@ -73,17 +73,17 @@ class Caller:
 
     @property
     def slowness(self) -> float:
-        """Of the machine, since the last reset."""
+        """The slowness of the machine since the last reset."""
         return statistics.median(self.reference_s) / REFERENCE_S
 
-    def _refer(self) -> None:
+    def _measure_reference(self) -> None:
         began = time.thread_time()
-        _reference_work()
+        reference_work()
         self.reference_s.append(time.thread_time() - began)
 
     async def call(self, method: str, path: str, credential: str, body: Any = b"", query: str = "") -> Any:
         with self.own_time():
-            self._refer()
+            self._measure_reference()
             sent = body if isinstance(body, bytes) else json.dumps(body).encode()
             scope = _scope(method, path, credential, query=query, size=len(sent))
             messages = [{"type": "http.request", "body": sent, "more_body": False}]
@@ -134,7 +134,7 @@ def _scope(method: str, path: str, credential: str, *, query: str, size: int) ->
 
 @dataclass(slots=True)
 class Node:
-    """Takes what it is given and reports that it is done."""
+    """Reports everything that it gets as done."""
 
     caller: Caller
     key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
@@ -196,7 +196,7 @@ class Node:
 
 
 async def _stream(caller: Caller, person: str, *, jobs: int) -> None:
-    """Submit them in one session and wait for all their results."""
+    """Submit jobs in one session and wait for all results."""
     group = (await caller.call("POST", "/groups", person, {"name": "bench", "kind": "session"}))["id"]
     path, cursor, missing = f"/groups/{group}/results", 0, jobs
 
@@ -224,7 +224,7 @@ def _thread_times() -> dict[str, float]:
 
 
 async def _rounds(settings: Settings, person: str, *, own: bool) -> list[dict[str, float]]:
-    """CPU seconds by thread, of each round."""
+    """CPU seconds by thread, for each round."""
     app, found = create_app(settings, SystemClock()), []
     async with app.router.lifespan_context(app):
         caller = Caller(app)
@@ -249,15 +249,13 @@ async def _rounds(settings: Settings, person: str, *, own: bool) -> list[dict[st
 
 
 async def _another_person(caller: Caller, admin: str) -> str:
-    made = await caller.call(
-        "POST", "/accounts", admin, {"name": "owner", "roles": ["submitter", "provider"]}
-    )
+    made = await caller.call("POST", "/accounts", admin, {"name": "owner", "roles": ["submitter", "provider"]})
     key: str = (await caller.call("POST", "/keys", admin, {"name": "bench", "account_id": made["id"]}))["key"]
     return key
 
 
 def _measure(*, own: bool) -> dict[str, float]:
-    """CPU µs a job by thread, of the round in the middle."""
+    """CPU µs per job by thread, for the median round."""
     with tempfile.TemporaryDirectory(prefix="computepool-bench-") as folder:
         settings = Settings(
             data_dir=Path(folder), DATABASE_URL="", signup_grant=_RICH, dashboard_dir="none", newcomer_jobs=0
@@ -271,17 +269,9 @@ def _measure(*, own: bool) -> dict[str, float]:
 
 def run() -> list[Figure]:
     figures = []
-    for own, whose, target in ((True, "own node", 220.0), (False, "another owner's node, paid", None)):
+    for own, which, target in ((True, "own node", 220.0), (False, "another owner's node, paid", None)):
         spent = _measure(own=own)
         parts = ", ".join(f"{name} {cost:.0f}" for name, cost in spent.items())
-        name = f"CPU of the hub for each job of a stream, {whose}"
-        figures.append(
-            Figure(name, sum(spent.values()), "µs", target=target, lower_is_better=True, note=parts)
-        )
+        name = f"CPU of the hub for each job of a stream, {which}"
+        figures.append(Figure(name, sum(spent.values()), "µs", target=target, lower_is_better=True, note=parts))
     return figures
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)
-    sys.exit(0)

@@ -1,10 +1,9 @@
-"""What money costs: settlements a second by themselves, and the same jobs end to end with and without a ledger."""
+"""The cost of money: settlements per second alone, and the same jobs end to end with and without a ledger."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -35,10 +34,10 @@ from computepool.testing import factories
 
 FUNCTIONS = 5_000
 SETTLEMENTS = 20_000
-#: With and without money in turn, so that what else the machine does meets both.
+#: Alternating with and without money, so that other load affects both.
 ROUNDS = 2
 _NODES = 8
-_REPORTS = 100  #: in one request, as a node with short jobs sends them
+_REPORTS = 100  #: in one request, as from a node with short jobs
 _ITEMS = 1_000
 _RICH = 1_000_000_000 * CREDIT
 _RUNTIME_MS = 1_000
@@ -75,7 +74,7 @@ class _Node:
 
 def _submitter(hub: Hub, tx: Tx) -> Principal:
     account = factories.add_account(tx)
-    new_accounts.welcome(tx, account, amount=hub.settings.signup_grant, table=hub.money.market.table)
+    new_accounts.grant_credits(tx, account, amount=hub.settings.signup_grant, table=hub.money.market.table)
     return Principal(account_id=account, name=account, roles=frozenset({"submitter"}))
 
 
@@ -94,13 +93,13 @@ def _lease(hub: Hub, tx: Tx, job_id: str, *, node: _Node) -> str:
 
 
 async def _leased(hub: Hub, submitter: Principal, nodes: list[_Node]) -> list[CompleteRequest]:
-    """Held for, leased at a price, and ready to be reported: everything but the settlement."""
+    """Jobs with a hold, leased at a price and ready to be reported: everything but the settlement."""
     requests: list[CompleteRequest] = []
     for start in range(0, SETTLEMENTS, _ITEMS):
         items = [Item()] * min(_ITEMS, SETTLEMENTS - start)
-        asked = SubmitRequest(spec=factories.spec(), items=items, verify="none")
+        request = SubmitRequest(spec=factories.spec(), items=items, verify="none")
         nobody = Remembered(account_id=submitter.account_id, route="/jobs", key="", request_hash="")
-        reply = await submit.submit(hub, submitter, asked, remembered=nobody)
+        reply = await submit.submit(hub, submitter, request, remembered=nobody)
         for number in range(0, len(items), _REPORTS):
             node = nodes[len(requests) % len(nodes)]
             chosen = reply.job_ids[number : number + _REPORTS]
@@ -116,9 +115,7 @@ async def _settle() -> float:
     with tempfile.TemporaryDirectory(prefix="computepool-bench-") as folder:
         settings = Settings(data_dir=Path(folder), DATABASE_URL="", signup_grant=_RICH)
         hub = build_hub(settings, SystemClock())
-        nodes, submitter = hub.store.write_now(
-            lambda tx: ([_Node(tx) for _ in range(_NODES)], _submitter(hub, tx))
-        )
+        nodes, submitter = hub.store.write_now(lambda tx: ([_Node(tx) for _ in range(_NODES)], _submitter(hub, tx)))
         hub.store.start()
         requests = await _leased(hub, submitter, nodes)
         began = time.perf_counter()
@@ -138,7 +135,7 @@ async def _settle() -> float:
 
 
 def _functions(economy: Economy) -> float:
-    """A stranger's node runs them, so that with a market every one of them is held for, paid and refunded."""
+    """Runs on another account's node, so that with a market every job has a hold, a payment and a refund."""
     with (
         hub_process(log_level="warning", economy=economy.value, signup_grant=_RICH) as hub,
         agent_process(hub),
@@ -160,16 +157,10 @@ def run() -> list[Figure]:
     for _ in range(ROUNDS):
         for economy, found in rates.items():
             found.append(_functions(economy))
-    without, having = (statistics.median(rates[economy]) for economy in (Economy.NONE, Economy.MARKET))
+    without, with_money = (statistics.median(rates[economy]) for economy in (Economy.NONE, Economy.MARKET))
     return [
         Figure("settlements, batched, durable on SQLite", settled, "/s", target=3_000),
-        Figure("no-op functions of a stranger, nothing paid", without, "/s"),
-        Figure("no-op functions of a stranger, every one paid", having, "/s"),
-        Figure("… as a share of the rate without money", 100 * having / without, "%", target=80),
+        Figure("no-op functions on another account's node, free", without, "/s"),
+        Figure("no-op functions on another account's node, paid", with_money, "/s"),
+        Figure("… as a share of the rate without money", 100 * with_money / without, "%", target=80),
     ]
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)
-    sys.exit(0)

@@ -1,4 +1,4 @@
-"""Measures one of our own modules in a process of its own: `python -m bench.ours throughput quick`."""
+"""Runs one of our own measurements in its own process: `python -m bench.ours throughput quick`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from bench.table import Figure
 
 MODULES = ("allocation", "nodes", "hub_cost", "throughput", "groups", "artifacts", "money", "sandboxes")
-#: Those that take minutes: measured only where they are asked for.
+#: These take minutes, and are only measured on request.
 LONG_MODULES = ("growth",)
 
-#: What the modules measure when they are run from here. Functions as many as the peers' calls: a longer run would
-#: hide more of what it costs to begin and to end.
+#: Constants of the modules at each size. As many functions as the peers' calls, because a longer run would hide more of
+#: the cost of starting and finishing.
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "full": {"throughput": {"FUNCTIONS": 5_000}},
     "quick": {
@@ -29,7 +29,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "money": {"FUNCTIONS": 500, "SETTLEMENTS": 2_000, "ROUNDS": 1},
         "sandboxes": {"STARTS": 8, "COMPUTATIONS": 3},
     },
-    # For the tests: everything is run, nothing is measured.
+    # For the tests, which run everything but need no numbers.
     "tiny": {
         "allocation": {"SIZES": (50,)},
         "hub_cost": {"JOBS": 40, "WARM": 20, "ROUNDS": 1},

@@ -1,4 +1,4 @@
-"""Real hub and agent processes for benchmarks, and what they cost: CPU seconds and memory from /proc."""
+"""Real hub and agent processes for benchmarks, and their CPU seconds and memory from /proc."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from urllib.request import urlopen
 
 from computepool.agent.config import AgentConfig
-from computepool.testing.processes import READY_S, AgentProcess, HubProcess, shared_cache, wait_until
+from computepool.testing.processes import READY_S, AgentProcess, HubProcess, shared_cache
+from computepool.testing.waiting import wait_until
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-RunningHub = HubProcess
-#: Started anew, not forked: what other code was loaded before must not change the figures.
+#: New processes instead of forks, so that modules loaded earlier do not affect the figures.
 FRESH = True
 
 
@@ -30,8 +30,8 @@ def rss_bytes(pid: int) -> int:
 
 
 @contextmanager
-def hub_process(**settings: Any) -> Iterator[RunningHub]:
-    """A hub on a free port with its own folder; settings as keyword arguments (interval_min_s=1)."""
+def hub_process(**settings: Any) -> Iterator[HubProcess]:
+    """A hub on a free port with its own folder. Settings are keyword arguments (interval_min_s=1)."""
     with tempfile.TemporaryDirectory(prefix="computepool-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -43,8 +43,8 @@ def hub_process(**settings: Any) -> Iterator[RunningHub]:
 
 
 @contextmanager
-def agent_process(hub: RunningHub, *, sandbox: str = "namespace", cores: float = 2) -> Iterator[int]:
-    """A node of the hub's admin with this many slots. Yields the agent's process id once the hub knows it."""
+def agent_process(hub: HubProcess, *, sandbox: str = "namespace", cores: float = 2) -> Iterator[int]:
+    """A node of the hub's administrator. Yields the agent's process id once the hub knows the node."""
     config = AgentConfig(
         hub_url=hub.url,
         data_dir=hub.folder / "node",
@@ -65,6 +65,6 @@ def agent_process(hub: RunningHub, *, sandbox: str = "namespace", cores: float =
         agent.end()
 
 
-def _available(hub: RunningHub) -> bool:
+def _available(hub: HubProcess) -> bool:
     with urlopen(f"{hub.url}/metrics", timeout=5) as answer:
         return b"computepool_nodes_available 1.0" in answer.read()

@@ -1,6 +1,6 @@
-"""How busy the machine is with other things than the benchmark, and waiting, for a bounded time, until it is not.
+"""Measures how busy the machine is besides the benchmark, and waits for a limited time until it is quiet.
 
-Standard library only: it also runs in the peers' virtual environments.
+Standard library only, because it also runs in the peers' virtual environments.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Cores that others may use while the machine still counts as quiet.
+#: The cores that other programs may use on a quiet machine.
 QUIET_CORES = 0.25
-LOOK_S = 1.5
-#: Where a child finds the process id whose tree is everything that the benchmark runs.
+SAMPLE_S = 1.5
+#: The environment variable with the process id at the root of everything that the benchmark runs.
 ROOT_PID = "BENCH_ROOT_PID"
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -24,13 +24,13 @@ _PROC = Path("/proc")
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds that the machine was not idle since it started."""
+    """CPU seconds that the machine was busy since its start."""
     fields = _PROC.joinpath("stat").read_text().partition("\n")[0].split()[1:]
     return sum(int(fields[index]) for index in _BUSY_FIELDS) / _TICKS
 
 
 def descendants(root: int) -> dict[int, float]:
-    """A process and everything it started: process id to CPU seconds, children that it waited for included."""
+    """A process and everything it started: process id → CPU seconds, including children that it waited for."""
     children: dict[int, list[int]] = {}
     spent: dict[int, float] = {}
     for folder in _PROC.iterdir():
@@ -57,7 +57,7 @@ def tree_cpu_s(root: int) -> float:
 
 
 class Watch:
-    """How many cores everything outside our own process tree used since the last look."""
+    """Measures the cores that everything outside our own process tree uses."""
 
     def __init__(self, root: int | None = None) -> None:
         self._root = root or os.getpid()
@@ -67,6 +67,7 @@ class Watch:
         return time.monotonic(), machine_cpu_s(), tree_cpu_s(self._root)
 
     def others_cores(self) -> float:
+        """The average since the last call."""
         now = self._now()
         passed, machine, ours = (new - old for new, old in zip(now, self._began, strict=True))
         self._began = now
@@ -75,19 +76,19 @@ class Watch:
 
 @dataclass(slots=True)
 class Patience:
-    """A purse of seconds to wait with, so that many waits together stay bounded."""
+    """A budget of seconds for waiting, so that all waits together stay bounded."""
 
     left_s: float
     each_s: float = 30.0
-    look_s: float = LOOK_S
+    sample_s: float = SAMPLE_S
 
     def wait(self, others_cores: Callable[[], float] | None = None) -> tuple[float, float]:
-        """Wait until the machine is quiet or the purse is empty. Returns the seconds and what others used last."""
-        look = others_cores or Watch().others_cores
+        """Wait until the machine is quiet or the budget is used up. Returns the seconds, and the latest use by others."""
+        measure = others_cores or Watch().others_cores
         began = time.monotonic()
         while True:
-            time.sleep(self.look_s)
-            seen, waited = look(), time.monotonic() - began
+            time.sleep(self.sample_s)
+            seen, waited = measure(), time.monotonic() - began
             if seen < QUIET_CORES or waited >= min(self.left_s, self.each_s):
                 self.left_s = max(0.0, self.left_s - waited)
                 return waited, seen

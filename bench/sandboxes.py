@@ -1,10 +1,9 @@
-"""What a sandbox costs: starting `true` in it, over a plain process, and work that only computes, beside the same outside.
+"""The cost of sandboxes: starting `true`, compared with a plain process, and pure computation, compared with the same outside.
 
-One at a time, in turns, so that a busy moment of the machine falls on all alike. Starts are judged by their median. A
-computation is many turns of a loop that are shorter than a slice of the scheduler, timed by the job itself: what others use
-of the machine only ever adds to a turn, so the best of many is what the sandbox itself costs. (Not by the job's processor
-clock: that of a user-space kernel moves in steps of 10 ms.) What the whole program took of the processor, seen by the host
-and with its start, stands beside it.
+Levels alternate, so that busy moments of the machine affect all alike. Starts are judged by their median. A computation is
+many turns of a loop, each shorter than a time slice of the scheduler and timed by the job itself. Other load can only make
+a turn longer, so the best of many turns shows the cost of the sandbox itself. (The job's CPU clock is not used, because in
+a user-space kernel it moves in steps of 10 ms.) The notes give the CPU time of the whole program, measured by the host.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.table import Figure
-from computepool.agent.sandbox.base import Limits, ProcessUsage, SandboxPolicy
+from computepool.agent.sandbox.base import Limits, ProcessUsage, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
@@ -28,13 +27,13 @@ from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 
 STARTS = 30
-#: Programs started at each level, in turns, and turns of the loop in each of them.
+#: Programs started at each level, and turns of the loop in each of them.
 COMPUTATIONS = 7
 TURNS = 200
 ROUNDS = 40_000
 
 TRUE = "/bin/true"
-#: Targets, in milliseconds over a plain process.
+#: In milliseconds more than a plain process.
 START_TARGETS = {Level.NAMESPACE: 25.0, Level.GVISOR: 250.0}
 COMPUTE_TARGET = 3.0
 _LIMITS = Limits(cpus=0)
@@ -57,30 +56,28 @@ print(min(taken))
 
 
 def run() -> list[Figure]:
-    with _ground() as ground, contextlib.ExitStack() as opened:
-        config = SandboxConfig(cache_dir=ground / "cache", runtime=Runtime.prepare(ground / "cache", {}))
+    with _folder() as folder, contextlib.ExitStack() as opened:
+        config = SandboxConfig(cache_dir=folder / "cache", runtime=Runtime.prepare(folder / "cache", {}))
         sandboxes: list[Sandbox] = []
-        for backend in BACKENDS:
-            sandbox: Sandbox = opened.enter_context(contextlib.closing(backend(config)))
-            probe = sandbox.probe()
-            if probe.ok:
-                sandboxes.append(sandbox)
-            else:
-                print(f"{sandbox.level.label} is not measured: {probe.reason}", file=sys.stderr)
-        return [*_starts(sandboxes, ground), *_computations(sandboxes, ground)]
+        for level, backend in BACKENDS.items():
+            try:
+                sandboxes.append(opened.enter_context(contextlib.closing(backend(config))))
+            except SandboxError as error:
+                print(f"{level.label} is not measured: {error}", file=sys.stderr)
+        return [*_starts(sandboxes, folder), *_computations(sandboxes, folder)]
 
 
-def _starts(sandboxes: list[Sandbox], ground: Path) -> Iterator[Figure]:
+def _starts(sandboxes: list[Sandbox], folder: Path) -> Iterator[Figure]:
     plain: list[float] = []
     boxed: dict[Level, list[float]] = {sandbox.level: [] for sandbox in sandboxes}
     for sandbox in sandboxes:
-        _timed(sandbox, [TRUE], ground)  # The first one makes the slot.
+        _run(sandbox, [TRUE], folder)  # the first one creates the slot
     for _ in range(STARTS):
         began = time.perf_counter()
         os.waitpid(os.posix_spawn(TRUE, [TRUE], {}), 0)
         plain.append(time.perf_counter() - began)
         for sandbox in sandboxes:
-            boxed[sandbox.level].append(_timed(sandbox, [TRUE], ground))
+            boxed[sandbox.level].append(_run(sandbox, [TRUE], folder)[0])
     base = statistics.median(plain)
     for level, found in boxed.items():
         yield Figure(
@@ -93,16 +90,16 @@ def _starts(sandboxes: list[Sandbox], ground: Path) -> Iterator[Figure]:
         )
 
 
-def _computations(sandboxes: list[Sandbox], ground: Path) -> Iterator[Figure]:
-    """Level process is the same program on the bare machine."""
+def _computations(sandboxes: list[Sandbox], folder: Path) -> Iterator[Figure]:
+    """The level `process` is the program outside of any sandbox."""
     turns: dict[Level, list[float]] = {sandbox.level: [] for sandbox in sandboxes}
     whole: dict[Level, list[int]] = {sandbox.level: [] for sandbox in sandboxes}
     for number in range(COMPUTATIONS):
-        first = number % len(sandboxes)  # None of them always follows the same other.
+        first = number % len(sandboxes)  # no level always follows the same other one
         for sandbox in sandboxes[first:] + sandboxes[:first]:
             with tempfile.TemporaryFile() as out:
                 argv = ["python3", "-I", "-c", _LOOP, str(TURNS), str(ROUNDS)]
-                _, used = _run(sandbox, argv, ground, stdout=out.fileno())
+                _, used = _run(sandbox, argv, folder, stdout=out.fileno())
                 whole[sandbox.level].append(used.cpu_ms)
                 out.seek(0)
                 turns[sandbox.level].append(float(out.read()))
@@ -120,15 +117,9 @@ def _computations(sandboxes: list[Sandbox], ground: Path) -> Iterator[Figure]:
             )
 
 
-def _timed(sandbox: Sandbox, argv: list[str], ground: Path) -> float:
-    return _run(sandbox, argv, ground)[0]
-
-
-def _run(
-    sandbox: Sandbox, argv: list[str], ground: Path, *, stdout: int | None = None
-) -> tuple[float, ProcessUsage]:
-    """How long it took from being asked for to its end, in seconds, and what it used."""
-    workdir = make_workdir(ground / "work", "job")
+def _run(sandbox: Sandbox, argv: list[str], folder: Path, *, stdout: int | None = None) -> tuple[float, ProcessUsage]:
+    """The seconds from the request to the end, and the resources used."""
+    workdir = make_workdir(folder / "work", "job")
     try:
         began = time.perf_counter()
         process = sandbox.spawn(argv, workdir=workdir, limits=_LIMITS, policy=SandboxPolicy(), stdout=stdout)
@@ -143,16 +134,11 @@ def _run(
 
 
 @contextlib.contextmanager
-def _ground() -> Iterator[Path]:
-    """A folder that every user can pass: a root agent's jobs run as another."""
+def _folder() -> Iterator[Path]:
+    """A folder accessible to all users, because the jobs of a root agent run as another user."""
     folder = Path(tempfile.mkdtemp(prefix="computepool-bench-", dir="/tmp"))
     folder.chmod(0o755)
     try:
         yield folder
     finally:
         remove_tree(folder)
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)

@@ -1,4 +1,4 @@
-"""The parts of a run, one after the other: each waits for a quiet machine, is bounded, and says how it went."""
+"""The parts of a run, one after the other. Each waits for a quiet machine, has a time limit, and reports how it went."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ LIMITS_S = {
     "floors": 60.0,
 }
 PEER_LIMIT_S = 80.0
-#: Less than this is not worth starting a system for.
+#: The minimum time that makes starting a system worthwhile.
 LEAST_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Section:
-    """How one part of the run went: how long, and how busy the machine was with other things."""
+    """The course of one part of the run: its duration, and how busy the machine was with other things."""
 
     name: str
     waited_s: float = 0.0
@@ -53,14 +53,12 @@ class Section:
         if self.problem:
             return f"  {self.name:<14} not measured: {self.problem}"
         busy = f"{self.others_before_cores:.2f} cores before, {self.others_meanwhile_cores:.2f} meanwhile"
-        return (
-            f"  {self.name:<14} waited {self.waited_s:4.1f} s, took {self.took_s:5.1f} s; others used {busy}"
-        )
+        return f"  {self.name:<14} waited {self.waited_s:4.1f} s, took {self.took_s:5.1f} s; others used {busy}"
 
 
 @dataclass(slots=True)
 class Run:
-    """One run of the benchmark and what it found."""
+    """One run of the benchmark, and its results."""
 
     size: str
     patience: Patience
@@ -74,7 +72,7 @@ class Run:
         return self.deadline - time.monotonic()
 
     def section(self, name: str, work: Callable[[float], T], *, limit_s: float) -> T | None:
-        """Waits for quiet, does the work within the limit it is given, and says how it went."""
+        """Wait for a quiet machine, do the work within the limit, and report how it went."""
         section = Section(name=name)
         self.sections.append(section)
         result = None
@@ -121,9 +119,7 @@ class Run:
             "sections": [asdict(section) for section in self.sections],
             "figures": [asdict(figure) | {"met": figure.ok} for figure in figures],
             "systems": [asdict(system) for system in self.systems],
-            "ratios": [
-                asdict(ratio) | {"ours/theirs": ratio.value} for ratio in ratios(figures, self.systems)
-            ],
+            "ratios": [asdict(ratio) | {"ours/theirs": ratio.value} for ratio in ratios(figures, self.systems)],
         }
 
 

@@ -1,7 +1,7 @@
-"""Thousands of nodes in a few processes, which speak the agents' protocol: they enrol with a key of their own, describe
-themselves, and keep a poll parked on a kept-alive connection. They run no jobs.
+"""Thousands of nodes in a few processes that speak the agents' protocol: they enrol with their own keys, send their profiles,
+and keep a poll parked on a persistent connection. They run no jobs.
 
-They come back as agents do: after a reply that asks for their profile at once, after a failure with the same back-off.
+They reconnect as agents do: at once if the hub requests their profile, and with the same backoff after a failure.
 """
 
 from __future__ import annotations
@@ -25,42 +25,38 @@ from computepool.agent.config import AgentLimits
 from computepool.core.backoff import doubled
 from computepool.hub.clock import SystemClock
 from computepool.hub.identity.authenticator import HUB_AUDIENCE
+from computepool.protocol.base import PROTOCOL
 from computepool.protocol.tokens import NODE_TOKEN_LIFE_S, b64, public_text, sign_node_token
-from computepool.protocol.version import PROTOCOL
 from computepool.testing.node import PROFILE
 
 PROCESSES = 2
-#: New nodes that a process enrols at the same time.
+#: Nodes that a process enrols at the same time.
 ENROLLING = 48
 _LIMITS = AgentLimits()
-#: Agents wait up to a minute before they try again; here the hub has all of them at once.
+#: Agents wait up to a minute before they retry; here, all of them must return at once.
 _RETRY_MAX_S = 2.0
-_ANSWER_S = 30.0
+_ANSWER_S = 60.0
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class Counts:
-    """What all nodes together have seen so far."""
+    """Totals of all nodes."""
 
     enrolled: int = 0
-    arrivals: int = 0  #: descriptions that the hub took
-    polls: int = 0  #: parked ones that were answered
-    failures: int = 0  #: refused, broken off or too late
+    arrivals: int = 0  #: profiles accepted by the hub
+    polls: int = 0  #: parked polls that were answered
+    failures: int = 0  #: refused, interrupted or late requests
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            **{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
-        )
+        return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(
-            **{one.name: getattr(self, one.name) - getattr(other, one.name) for one in fields(self)}
-        )
+        return Counts(**{one.name: getattr(self, one.name) - getattr(other, one.name) for one in fields(self)})
 
 
 class Refused(Exception):
-    """The hub gave another answer than 200 or 201."""
+    """The hub's status was neither 200 nor 201."""
 
 
 class Link(asyncio.Protocol):
@@ -132,7 +128,7 @@ class SimulatedNode:
         self._wait_ms = 0
 
     async def enrol(self, code: str) -> None:
-        """Until the hub has let it in."""
+        """Retry until the hub has admitted the node."""
         body = {
             "code": code,
             "public_key": public_text(self._key),
@@ -184,15 +180,13 @@ class SimulatedNode:
             most_s = doubled(_LIMITS.retry_base_s, self._failures - 1, most=_RETRY_MAX_S)
             await asyncio.sleep(random.random() * most_s)
 
-    async def _post(
-        self, path: str, body: dict[str, Any], *, limit_s: float, token: str = ""
-    ) -> dict[str, Any]:
+    async def _post(self, path: str, body: dict[str, Any], *, limit_s: float, token: str = "") -> dict[str, Any]:
         if self._link is None:
             self._link = await Link.to(self._port)
         text = json.dumps(body).encode()
-        who = f"Authorization: Bearer {token}\r\n" if token else ""
-        said = f"{who}Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-        head = f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\n{said}"
+        credential = f"Authorization: Bearer {token}\r\n" if token else ""
+        head = f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\n{credential}"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
         found: dict[str, Any] = json.loads(await self._link.post(head.encode() + text, limit_s=limit_s))
         return found
 
@@ -223,43 +217,42 @@ class _Crowd:
             await node.enrol(code)
         await node.live()
 
-    async def obey(self, orders: Connection) -> None:
-        """Until the one who gives them ends."""
+    async def serve(self, commands: Connection) -> None:
+        """Execute commands until the other end closes the connection."""
         loop = asyncio.get_running_loop()
-        come = asyncio.Event()
-        loop.add_reader(orders.fileno(), come.set)
+        readable = asyncio.Event()
+        loop.add_reader(commands.fileno(), readable.set)
         while True:
-            await come.wait()
-            come.clear()
-            while orders.poll():
-                order, *given = orders.recv()
-                if order == "grow":
-                    self.grow(*given)
-                orders.send(self.counts)
+            await readable.wait()
+            readable.clear()
+            while commands.poll():
+                command, *arguments = commands.recv()
+                if command == "grow":
+                    self.grow(*arguments)
+                commands.send(self.counts)
 
 
-def _main(port: int, name: str, orders: Connection) -> None:
+def _main(port: int, name: str, commands: Connection) -> None:
+    async def serve() -> None:
+        await _Crowd(port, name).serve(commands)
+
     with contextlib.suppress(EOFError, KeyboardInterrupt):
-        uvloop.run(_obey(port, name, orders))
-
-
-async def _obey(port: int, name: str, orders: Connection) -> None:
-    await _Crowd(port, name).obey(orders)
+        uvloop.run(serve())
 
 
 class SimulatedNodes:
-    """Commands the processes in which the nodes live. They end with the `with`."""
+    """Controls the processes in which the nodes live. They end with the `with` block."""
 
     def __init__(self, port: int, *, processes: int = PROCESSES) -> None:
         make = multiprocessing.get_context("spawn")
-        self._orders: list[Connection] = []
+        self._pipes: list[Connection] = []
         self._processes = []
         for number in range(processes):
             ours, theirs = make.Pipe()
             process = make.Process(target=_main, args=(port, f"sim-{number}", theirs), daemon=True)
             process.start()
             theirs.close()
-            self._orders.append(ours)
+            self._pipes.append(ours)
             self._processes.append(process)
 
     def __enter__(self) -> Self:
@@ -272,18 +265,18 @@ class SimulatedNodes:
             process.join(_ANSWER_S)
 
     def grow(self, count: int, code: str) -> None:
-        """So many more nodes come."""
-        parts = len(self._orders)
+        """Start more nodes."""
+        parts = len(self._pipes)
         for number in range(parts):
             self._ask(number, "grow", count // parts + (number < count % parts), code)
 
     def counts(self) -> Counts:
-        return sum((self._ask(number, "count") for number in range(len(self._orders))), Counts())
+        return sum((self._ask(number, "count") for number in range(len(self._pipes))), Counts())
 
-    def _ask(self, number: int, *order: object) -> Counts:
-        orders = self._orders[number]
-        orders.send(order)
-        if not orders.poll(_ANSWER_S):
+    def _ask(self, number: int, *command: object) -> Counts:
+        pipe = self._pipes[number]
+        pipe.send(command)
+        if not pipe.poll(_ANSWER_S):
             raise TimeoutError("the simulated nodes do not answer")
-        counts: Counts = orders.recv()
+        counts: Counts = pipe.recv()
         return counts

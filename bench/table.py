@@ -1,4 +1,4 @@
-"""A measured figure beside its target, printed the same way everywhere."""
+"""A measured figure and its target."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ class Figure:
             return None
         return self.value <= self.target if self.lower_is_better else self.value >= self.target
 
+    @property
+    def target_text(self) -> str:
+        if self.target is None:
+            return ""
+        sign = "≤" if self.lower_is_better else "≥"
+        return f"target {sign} {self.target:g} {self.unit}: {'met' if self.ok else 'MISSED'}"
+
     def __str__(self) -> str:
-        aim = ""
-        if self.target is not None:
-            sign = "≤" if self.lower_is_better else "≥"
-            aim = f"  target {sign} {self.target:g} {self.unit}: {'met' if self.ok else 'MISSED'}"
+        target = f"  {self.target_text}" if self.target_text else ""
         note = f"  ({self.note})" if self.note else ""
-        return f"{self.name:<58} {self.value:>12,.1f} {self.unit:<5}{aim}{note}"
+        return f"{self.name:<58} {self.value:>12,.1f} {self.unit:<5}{target}{note}"

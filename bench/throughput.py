@@ -1,9 +1,8 @@
-"""Jobs end to end: submitted, made durable, leased, run on a local node with two slots, reported, result at the client."""
+"""Jobs end to end: submitted, made durable, leased, run on a local node with two slots, reported, and back at the client."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 
 from bench.processes import agent_process, cpu_s, hub_process
@@ -33,18 +32,9 @@ def _functions(
     assert results == [None] * FUNCTIONS
     spent = cpu_s(hub_pid) - before[0], cpu_s(agent_pid) - before[1], time.process_time() - before[2]
     each = ", ".join(
-        f"{who} {cost / FUNCTIONS * 1e6:.0f}"
-        for who, cost in zip(("hub", "agent", "client"), spent, strict=True)
+        f"{who} {cost / FUNCTIONS * 1e6:.0f}" for who, cost in zip(("hub", "agent", "client"), spent, strict=True)
     )
-    return [
-        Figure(
-            name,
-            FUNCTIONS / took,
-            "/s",
-            target=target,
-            note=f"CPU µs each: {each}",
-        )
-    ]
+    return [Figure(name, FUNCTIONS / took, "/s", target=target, note=f"CPU µs each: {each}")]
 
 
 def _singles(pool: Pool) -> list[Figure]:
@@ -55,13 +45,7 @@ def _singles(pool: Pool) -> list[Figure]:
         times.append((time.perf_counter() - began) * 1e3)
         time.sleep(0.02)
     return [
-        Figure(
-            "one function on an idle pool, p50",
-            statistics.median(times),
-            "ms",
-            target=7,
-            lower_is_better=True,
-        ),
+        Figure("one function on an idle pool, p50", statistics.median(times), "ms", target=7, lower_is_better=True),
         Figure(
             "one function on an idle pool, p99",
             statistics.quantiles(times, n=100)[98],
@@ -109,7 +93,7 @@ def _plain() -> list[Figure]:
 
 
 def _postgres() -> list[Figure]:
-    """Nothing where PostgreSQL is not installed."""
+    """Empty if PostgreSQL is not installed."""
     try:
         postgres_bin()
     except PostgresUnavailable:
@@ -122,9 +106,3 @@ def _postgres() -> list[Figure]:
     ):
         name = "no-op functions, durable on PostgreSQL"
         return _functions(pool, hub.pid, agent, name=name, target=1_500)
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)
-    sys.exit(0)

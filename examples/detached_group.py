@@ -1,9 +1,9 @@
-"""A detached group: submit it, close the laptop, and find the files at home.
+"""A detached group: submit it, close the laptop, and find the files on your home node.
 
 Run:  python examples/detached_group.py --anywhere
 
-`--anywhere` is for a pool with a single machine. With several (docs/jobs.md starts three) leave it out: the first bundle
-wants a host with the tag `linux`, the others would rather have `gpu`, and none of them runs at home.
+`--anywhere` is for a pool with a single machine. With several (docs/jobs.md starts three), leave it out: the first bundle
+requires a host with the tag `linux`, the others prefer `gpu`, and none of them runs on the home node.
 """
 
 import argparse
@@ -24,11 +24,11 @@ TEXTS = {
 @dataclass
 class IndexState(ComputeJobState):
     text: str = ""
-    seconds: float = 0.0  # how long to take over it, so that there is something to watch
+    seconds: float = 0.0  # extra run time, so that there is something to watch
 
 
 class Index(ComputeJob[IndexState]):
-    """Counts the words of a text into an SQLite file. Runs on any host; nothing has to be installed there."""
+    """Writes the word counts of a text to an SQLite file. Runs on any host; nothing has to be installed there."""
 
     def run_compute_job(self) -> None:
         time.sleep(self.state.seconds)
@@ -54,21 +54,17 @@ def bundles(*, anywhere: bool, seconds: float) -> list[IndexState]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Count words on other machines.")
-    parser.add_argument("--anywhere", action="store_true", help="any host will do, this one too")
-    parser.add_argument("--seconds", type=float, default=0.0, help="how long each job takes")
-    parser.add_argument("--home", help="a host of yours, by name; default: the one on this machine")
-    asked = parser.parse_args()
+    parser.add_argument("--anywhere", action="store_true", help="run on any host, including this one")
+    parser.add_argument("--seconds", type=float, default=0.0, help="run time of each job")
+    parser.add_argument("--home", help="one of your hosts, by name; default: the host on this machine")
+    args = parser.parse_args()
 
-    pool = connect()  # the hub that `pool host`, `pool up` or `pool login` told us about
+    pool = connect()  # the hub that `pool host`, `pool up` or `pool login` stored
     submitted = submit_compute_job_group(
-        pool,
-        Index,
-        bundles(anywhere=asked.anywhere, seconds=asked.seconds),
-        name="word counts",
-        home=asked.home,
+        pool, Index, bundles(anywhere=args.anywhere, seconds=args.seconds), name="word counts", home=args.home
     )
     print(f"{submitted.group_id}: {len(submitted.job_ids)} jobs; results go to {submitted.home}", flush=True)
-    print("From here on this program is not needed any more: Ctrl-C does no harm.", flush=True)
+    print("The jobs continue without this program. You may press Ctrl-C.", flush=True)
 
     summary = submitted.drain(timeout=600)
     for report in submitted.reports():

@@ -1,4 +1,4 @@
-"""Code that takes a concurrent.futures.Executor takes the pool as well.
+"""The pool as a concurrent.futures.Executor.
 
 Run:  python examples/executor.py
 """
@@ -10,12 +10,12 @@ from computepool import connect
 
 
 def stretch(password: str) -> str:
-    """Key stretching: a little real work for a processor."""
+    """Key stretching, as a small CPU-bound task."""
     return hashlib.pbkdf2_hmac("sha256", password.encode(), b"salt", 50_000).hex()
 
 
 def stretch_all(passwords: list[str], executor: Executor) -> dict[str, str]:
-    """Knows nothing of ComputePool: it would run on a ProcessPoolExecutor just as well."""
+    """Independent of ComputePool: it also works with a ProcessPoolExecutor."""
     futures = {executor.submit(stretch, password): password for password in passwords}
     return {futures[future]: future.result() for future in as_completed(futures)}
 

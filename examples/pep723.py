@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["humanize>=4"]
 # ///
-"""A script that brings its own dependencies (PEP 723): the node installs them, once, from wheels.
+"""A script that lists its dependencies (PEP 723): the node installs them once, from wheels.
 
 Run:  pool submit examples/pep723.py --wait
 """

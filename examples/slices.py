@@ -1,4 +1,4 @@
-"""One script, many slices: each does its part, and says how far it is.
+"""One script in several slices: each does its part and reports its progress.
 
 Run:  pool submit examples/slices.py --slices 4 --wait --out results
 """
@@ -11,8 +11,8 @@ from computepool import job_slice, outputs, progress
 
 POINTS = 200_000
 
-mine, of = job_slice()  # which part this is, and of how many
-rng = random.Random(mine)  # every slice throws other darts, and the same ones when it is tried again
+mine, of = job_slice()  # the number of this slice, and the number of slices
+rng = random.Random(mine)  # different points in each slice, and the same ones in a retry
 inside = 0
 for n in range(POINTS):
     inside += rng.random() ** 2 + rng.random() ** 2 < 1

@@ -1,6 +1,6 @@
-"""A pool as a campus would have it, made through the real API: people, nodes on all continents, work of every kind, money.
+"""A pool like that of a campus, created through the real API: people, nodes on all continents, all kinds of jobs, and money.
 
-Most nodes have no machine behind them and only say that they are there; one is real and runs the jobs.
+Most nodes are simulated and only poll; one is real and runs the jobs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import httpx2
 from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
 from computepool.testing.node import NodeDouble
-from computepool.testing.processes import RealPool, wait_until
-from tests.payouts.earning import LEAST, earn_now
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
+from tests.hub.money.payouts.earning import LEAST, earn_now
 
 NODES = 64
 _REGIONS = (
@@ -34,8 +35,8 @@ _CARDS = (
     ("NVIDIA GeForce GTX 1080", "gtx-1080", 8_192),
 )
 _ROOMS = ("attic", "lab", "garage", "studio", "rack", "office", "library")
-_BEAT_S = 1.0
-_PYTHON = f"3.{sys.version_info.minor}"  #: of the real node; jobs ask for it
+_POLL_S = 1.0
+_PYTHON = f"3.{sys.version_info.minor}"  #: of the real node; jobs require it
 
 SIMULATION = """import math, sys, time
 for step in range(600):
@@ -79,9 +80,7 @@ class Campus:
             self._invite(name)
 
     def _client(self, key: str) -> httpx2.Client:
-        return httpx2.Client(
-            base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=60
-        )
+        return httpx2.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=60)
 
     def _invite(self, name: str) -> None:
         admin = self.people["admin"]
@@ -97,13 +96,13 @@ class Campus:
         needs = {"python": _PYTHON, **more.pop("needs", {"cores": 0.2, "ram_mb": 64})}
         spec = {"kind": "script", "name": name, "source": source, "needs": needs, "timeout_s": 3600}
         spec["timeout_s"] = more.pop("timeout_s", 3600)
-        # So much that it runs whatever the price of the moment.
+        # High enough to run at any price.
         terms = {"max_price": 100_000_000, **more}
         made = _ok(self.people[who].post("/jobs", json={"spec": spec, **terms}))
         return list(made["job_ids"])
 
     def work(self) -> dict[str, str]:
-        """Jobs of every state; ids of those that are worth a picture of their own."""
+        """Submit jobs that reach every state. Returns the ids of those with their own picture."""
         found = {}
         [found["picture"]] = self.submit("ann", "draw a gradient", PICTURE)
         self.submit("ann", "hello", "print('hello from the pool')")
@@ -116,9 +115,7 @@ class Campus:
         [found["running"]] = self.submit("ann", "residuals of a long simulation", SIMULATION)
         [cancelled] = self.submit("ann", "started by mistake", SIMULATION)
         _ok(self.people["ann"].post(f"/jobs/{cancelled}/cancel"))
-        self.submit(
-            "ann", "train on eight cards", "print(1)", needs={"cores": 1, "gpus": 8, "vram_mb": 140_000}
-        )
+        self.submit("ann", "train on eight cards", "print(1)", needs={"cores": 1, "gpus": 8, "vram_mb": 140_000})
         render = _ok(self.people["bob"].post("/groups", json={"name": "render, waiting for cards"}))
         frames = [{"key": f"frame {number:04d}"} for number in range(200)]
         needs = {"cores": 1, "gpus": 2, "vram_mb": 22_000}
@@ -130,15 +127,13 @@ class Campus:
     def until(self, job_id: str, state: str) -> None:
         path = f"/jobs/{job_id}"
         try:
-            wait_until(
-                lambda: self.people["ann"].get(path).json()["state"] == state, 180, f"{job_id} {state}"
-            )
+            wait_until(lambda: self.people["ann"].get(path).json()["state"] == state, 180, f"{job_id} {state}")
         except TimeoutError:
             print(self.people["ann"].get(path).text, self.people["ann"].get(f"{path}/why").text)
             raise
 
     def money(self) -> None:
-        """Bob has earned, was paid once, and waits for an administrator the second time."""
+        """Bob has earnings, one completed payout, and one that waits for an administrator."""
         settings = self.real.hubs[0].settings
         store = open_store(settings.url, clock=SystemClock(), hub_id="campus")
         try:
@@ -146,20 +141,20 @@ class Campus:
                 earn_now(store, self.ids["bob"], LEAST)
         finally:
             store.close()
-        asked = {"amount": LEAST, "upi": "bob@okbank"}
-        first = _ok(self.people["bob"].post("/payouts", json=asked))
+        payout = {"amount": LEAST, "upi": "bob@okbank"}
+        first = _ok(self.people["bob"].post("/payouts", json=payout))
         _ok(self.people["admin"].post(f"/payouts/{first['id']}/approve"))
-        _ok(self.people["bob"].post("/payouts", json=asked))
+        _ok(self.people["bob"].post("/payouts", json=payout))
 
     @contextmanager
     def nodes(self) -> Iterator[list[str]]:
-        """Bob's machines all over the world; they are there while the block runs."""
+        """Bob's machines all over the world, online while the block runs."""
         ready, ending = threading.Event(), threading.Event()
         found: list[str] = []
         thread = threading.Thread(target=lambda: asyncio.run(self._lend(found, ready, ending)), daemon=True)
         thread.start()
         try:
-            assert ready.wait(120), "the nodes did not come"
+            assert ready.wait(120), "the nodes did not arrive"
             yield found
         finally:
             ending.set()
@@ -173,7 +168,7 @@ class Campus:
             for node in made:
                 with contextlib.suppress(httpx2.HTTPError):
                     await node.poll(wait_ms=0)
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(_POLL_S)
         for node in made:
             await node.client.aclose()
 
@@ -190,7 +185,7 @@ class Campus:
             code, name=f"{chance.choice(_ROOMS)}-{number:02d}", cores=chance.choice((2, 4, 8, 16, 64)),
             ram_mb=chance.choice((8_192, 16_384, 65_536)), disk_mb=200_000, gpus=cards,
             region=chance.choice(_REGIONS), tags=["nvme"], isolation=chance.choice(("namespace", "gvisor")),
-            python="3.9", version="0.1.0", platform="Linux",  # another than the jobs ask for: they run nothing
+            python="3.9", version="0.1.0", platform="Linux",  # not the Python of the jobs, so they run nothing
         )  # fmt: skip
         await node.poll(wait_ms=0)
         return node

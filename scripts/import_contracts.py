@@ -1,8 +1,8 @@
-"""The import contract of the hub, which goes by the names of files and folders. `lint-imports` runs it.
+"""The import contract of the hub, based on the names of files and folders. `lint-imports` runs it.
 
-Inside each domain: `routes.py` calls use cases, use cases call `rows.py`, and nothing calls back up. Between domains: a use
-case calls those of its own domain and of the layers below. Rows are one database, so any use case may read any of them;
-what all domains use (`db/`, `http/`, `fleet/`) knows none of them. No modules import each other in a circle.
+Within a domain, `routes.py` calls use cases, use cases call `rows.py`, and nothing calls upwards. Between domains, a use
+case calls those of its own domain and of the layers below. Rows are one database, so any use case may read any of them.
+The shared folders (`db/`, `http/`, `fleet/`) know no domain. There are no import cycles.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from importlinter import Contract, ContractCheck, fields, output
 
 _HUB = "computepool.hub."
 _ROUTES, _USE_CASES, _ROWS = "routes", "use cases", "rows"
-#: What each kind must not import: other kinds, and libraries.
+#: Kinds and libraries that each kind must not import.
 _FORBIDDEN: dict[str, set[str]] = {
     _ROUTES: {_ROWS, "sqlalchemy", "alembic", "psycopg"},
     _USE_CASES: {_ROUTES, "sqlalchemy", "alembic", "psycopg", "fastapi", "starlette"},
     _ROWS: {_ROUTES, _USE_CASES, "fastapi", "starlette"},
 }
-#: Rows that go by another name: what a transaction does at its end, and questions about the whole database.
+#: Rows with other names: the work at the end of a transaction, and queries about the whole database.
 _ALSO_ROWS = ("money.booking", "artifacts.inline_cleanup", "observability.consistency")
-#: Wiring, which may import everything, and values, which everything may import.
+#: Wiring, which may import everything, and values, which every module may import.
 _NO_KIND = ("app", "fast_path", "main", "openapi", "settings", "clock")
-#: Folders that every domain uses, and what of the hub they may import themselves.
+#: Folders that every domain uses, with the parts of the hub that they may import themselves.
 _SHARED = {
     "db": {"db", "clock", "settings"},
     "http": {"http", "identity", "context", "clock", "settings"},
@@ -34,7 +34,7 @@ _SHARED = {
 
 
 def kind_of(module: str) -> str | None:
-    """The kind of a module of the hub; None for wiring, for values, and outside the hub."""
+    """The kind of a module of the hub; None for wiring, values, and modules outside the hub."""
     if not module.startswith(_HUB):
         return None
     name = module.removeprefix(_HUB)
@@ -49,7 +49,7 @@ def kind_of(module: str) -> str | None:
 
 
 class DomainsContract(Contract):
-    """`layers`: domains from the top, equals in one line."""
+    """`layers`: domains from the top; equal ones share a line."""
 
     layers = fields.ListField(subfield=fields.StringField())
 
@@ -58,7 +58,7 @@ class DomainsContract(Contract):
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def _upward(self, graph: ImportGraph) -> Iterator[str]:
-        layers = cast(Sequence[str], self.layers)  # what the field reads from the contract
+        layers = cast(Sequence[str], self.layers)
         rank = {domain: at for at, line in enumerate(layers) for domain in line.split(" | ")}
         for importer, imported in _imports(graph):
             if not kind_of(importer) == kind_of(imported) == _USE_CASES:
@@ -81,7 +81,7 @@ def _imports(graph: ImportGraph) -> Iterator[tuple[str, str]]:
 
 
 def _out_of_shared(graph: ImportGraph) -> Iterator[str]:
-    """What serves every domain knows none."""
+    """Shared folders must not import domains."""
     for importer, imported in _imports(graph):
         if not (importer.startswith(_HUB) and imported.startswith(_HUB)):
             continue
@@ -91,17 +91,15 @@ def _out_of_shared(graph: ImportGraph) -> Iterator[str]:
 
 
 def _circles(graph: ImportGraph) -> Iterator[str]:
-    """What is left when all is taken away that imports nothing of what is left, or is not imported by it."""
+    """Remove modules that import none of the rest, or that none of the rest imports. Cycles remain."""
     left = {
-        module: graph.find_modules_directly_imported_by(module)
-        for module in graph.modules
-        if module.startswith(_HUB)
+        module: graph.find_modules_directly_imported_by(module) for module in graph.modules if module.startswith(_HUB)
     }
     while outside := [m for m in left if not left[m] & left.keys() or not any(m in left[n] for n in left)]:
         for module in outside:
             del left[module]
     for module in sorted(left):
-        yield f"{module} imports {', '.join(sorted(left[module] & left.keys()))}, in a circle"
+        yield f"{module} imports {', '.join(sorted(left[module] & left.keys()))}, in a cycle"
 
 
 def _by_kind(graph: ImportGraph) -> Iterator[str]:

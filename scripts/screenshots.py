@@ -1,6 +1,6 @@
 """`make screenshots`: fills a real pool through its API and saves a picture of every page, light and dark.
 
-All of them go to .make/pictures, to be looked at; those that the documents use also to docs/pictures, made small.
+All of them go to .make/pictures. Those that the documents use are also copied, in reduced size, to docs/pictures.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 from scripts.campus import Campus
 from tests.web.browsing import PICTURES, ROOT, chromium, settled
 
 USED = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 1280, 800
 BYTES_MAX = 150_000
-#: name → (path, as whom); what is in braces is filled in with what the campus made.
+#: name → (path, person); fields in braces are replaced by ids from the campus.
 PAGES = {
     "mesh": ("/", "ann"),
     "jobs": ("/jobs/", "ann"),
@@ -41,7 +42,7 @@ PAGES = {
     "account": ("/account/", "ann"),
     "signin": ("/signin/", ""),
 }
-#: Settings that make prices, earnings and usage move while the pictures are taken.
+#: Settings that make prices, earnings and usage change while the pictures are taken.
 _LIVELY: dict[str, Any] = {
     "tick_s": 1, "mature_s": 1, "holdback_s": 1, "holdback_tenured_s": 1, "payout_round_s": 1,
     "interval_min_s": 2, "lease_min_s": 30, "enrolments_per_day": 10_000, "registrations_per_s": 1_000,
@@ -51,14 +52,14 @@ _LIVELY: dict[str, Any] = {
 def main() -> None:
     program = chromium()
     if program is None:
-        raise SystemExit("There is no chromium here: apt-get install chromium")
+        raise SystemExit("chromium is not installed: apt-get install chromium")
     wanted = sys.argv[1:] or list(PAGES)
     os.environ["COMPUTEPOOL_NAME"] = "Campus pool"
     PICTURES.mkdir(parents=True, exist_ok=True)
     with RealPool(**_LIVELY) as real, sync_playwright() as playwright:
         real.start_hub()
         campus = Campus(real)
-        # On a busy machine it takes its time; the jobs wait for it.
+        # This may take a while on a busy machine; the jobs wait.
         real.start_agent(name="workshop", region="in-south", cores=4, sandbox="namespace", online=False)
         with campus.nodes() as nodes:
             ids = {**campus.work(), "node": nodes[0]}
@@ -73,7 +74,7 @@ def main() -> None:
 
 
 def _let_run(campus: Campus, job_id: str) -> None:
-    """Until there is something to see: a dozen lines of a log, and prices of as many seconds."""
+    """Wait until there is something to see: some lines of a log, and prices of as many seconds."""
     path = f"/jobs/{job_id}/logs"
     wait_until(lambda: "step 24" in campus.people["ann"].get(path).text, 60, "the simulation's log")
 
@@ -81,9 +82,7 @@ def _let_run(campus: Campus, job_id: str) -> None:
 def _picture(browser: Browser, campus: Campus, name: str, *, ids: dict[str, str], dark: bool) -> None:
     path, who = PAGES[name]
     context = browser.new_context(
-        viewport={"width": WIDTH, "height": HEIGHT},
-        color_scheme="dark" if dark else "light",
-        reduced_motion="reduce",
+        viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
     )
     if who:
         context.add_cookies([{"name": "computepool_session", "value": campus.keys[who], "url": campus.url}])
@@ -97,15 +96,13 @@ def _picture(browser: Browser, campus: Campus, name: str, *, ids: dict[str, str]
 
 
 def _quiet(page: Page) -> None:
-    """Charts and maps are drawn in the frames after the data came."""
+    """Charts and maps are drawn after the data has arrived."""
     page.wait_for_timeout(1500)
 
 
 def _keep() -> None:
-    """The pictures that a document shows, with fewer colours, so that the repository stays small."""
-    text = "".join(
-        path.read_text() for path in (ROOT / "README.md", ROOT / "docs" / "dashboard.md") if path.exists()
-    )
+    """Keep the pictures that documents use, with fewer colours so that the repository stays small."""
+    text = "".join(path.read_text() for path in (ROOT / "README.md", ROOT / "docs" / "dashboard.md") if path.exists())
     USED.mkdir(parents=True, exist_ok=True)
     for picture in sorted(PICTURES.glob("*.png")):
         if f"pictures/{picture.name}" not in text:
@@ -115,7 +112,7 @@ def _keep() -> None:
         size = kept.stat().st_size
         print(f"{kept.relative_to(ROOT)}: {size / 1000:.0f} kB")
         if size > BYTES_MAX:
-            raise SystemExit(f"{kept} has {size} bytes; {BYTES_MAX} at most")
+            raise SystemExit(f"{kept} has {size} bytes; the maximum is {BYTES_MAX}")
 
 
 def _smaller(picture: Path, kept: Path) -> None:

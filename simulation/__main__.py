@@ -1,4 +1,4 @@
-"""`make simulation`: compares rules of reputation, and of verification against cheats; writes tables and figure into docs/."""
+"""`make simulation`: compares reputation rules, and verification rules against cheats. Writes tables and a figure to docs/."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _BEGIN, _END = "<!-- simulation: begin -->", "<!-- simulation: end -->"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shows that it works; prints only")
-    parser.add_argument("--cheats", action="store_true", help="only the study of nodes that cheat")
+    parser.add_argument(
+        "--quick", action="store_true", help="a small run that only prints, to show that everything works"
+    )
+    parser.add_argument("--cheats", action="store_true", help="only the study of cheating nodes")
     chosen = parser.parse_args()
     if not chosen.quick:
         cheats = cheat_report.run()
@@ -38,12 +40,9 @@ def _compare_reputations(*, quick: bool) -> None:
 
 
 def _write(page: Path, tables: str) -> None:
-    """Between the markers; a page without them gets them at its end."""
-    text = page.read_text() if page.exists() else "# Verification\n"
-    before, found, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    gap = "" if found else "\n"
-    page.write_text(f"{before}{gap}{_BEGIN}\n\n{tables}\n\n{_END}{after if found else chr(10)}")
+    """Replace the text between the markers."""
+    before, _, rest = page.read_text().partition(_BEGIN)
+    page.write_text(f"{before}{_BEGIN}\n\n{tables}\n\n{_END}{rest.partition(_END)[2]}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Nodes that cheat: how many wrong results a pool believes, and how many executions it pays for that, by the real rules.
+"""Cheating nodes: how many wrong results a pool accepts under the real rules, and how many executions it pays for.
 
-When a result is checked, which one counts, what a strike is and when it bans come from core/trust/verification.py and
-core/trust/reputation.py; here are only the nodes, their masters and their luck. Every node has an owner of its own, jobs go to
-nodes at random, and a wrong answer differs from every other, unless the cheats agree on one.
+Checks, decisions, violations and bans come from core/trust/verification.py and core/trust/reputation.py; this module only
+adds nodes and chance. Every node has its own owner, jobs go to random nodes, and wrong answers all differ unless the cheats
+collude.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
+from computepool.core.money.pricing import PPM
 from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.reputation import NEWCOMER, Evidence, Reputation, ReputationEvent, update
 from computepool.core.trust.verification import (
     CHECK_FLOOR_PPM,
-    PPM,
     Mode,
     Result,
     Ruling,
@@ -25,7 +25,7 @@ from computepool.core.trust.verification import (
 )
 
 NODES, CHEATS, JOBS, DAYS = 300, 15, 40_000, 60
-#: What a strike brings back for another look: the newest unchecked results.
+#: The latest unchecked results, which are checked after a violation.
 RECHECKED_MAX = 40
 _RIGHT = 0
 
@@ -33,10 +33,10 @@ _RIGHT = 0
 @dataclass(frozen=True, kw_only=True)
 class Attack:
     name: str
-    share: float = 1.0  #: of its results that are wrong
-    wakes_after: int = 0  #: jobs that it does honestly first
+    share: float = 1.0  #: share of its results that are wrong
+    wakes_after: int = 0  #: number of honest jobs before that
     colludes: bool = False  #: all cheats give the same wrong answer to a job
-    washes: bool = False  #: after a strike it comes back as a node that nobody knows
+    washes: bool = False  #: after a violation it returns as an unknown node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Rule:
     policy: VerificationPolicy = field(default_factory=lambda: VerificationPolicy(Mode.ADAPTIVE))
     floor_ppm: int = 0
     bans: bool = True
-    recheck_days: int = DAYS  #: how old a result may be that is looked at again after a strike; 0: none is
+    recheck_days: int = DAYS  #: maximum age of results that are checked after a violation; 0: none are
 
 
 ATTACKS = (
@@ -57,7 +57,7 @@ ATTACKS = (
 RULES = (
     Rule(name="always two", policy=VerificationPolicy(Mode.QUORUM, quorum=2), bans=False, recheck_days=0),
     Rule(name="by streak, no ban", bans=False, recheck_days=0),
-    Rule(name="with strikes, ban and re-checks"),
+    Rule(name="with violations, ban and re-checks"),
     Rule(name="… and a floor of 5 %", floor_ppm=CHECK_FLOOR_PPM),
     Rule(name="… and a floor of 10 %", floor_ppm=2 * CHECK_FLOOR_PPM),
     Rule(name="floor 5 %, re-checks of 7 days (the hub's)", floor_ppm=CHECK_FLOOR_PPM, recheck_days=7),
@@ -67,7 +67,7 @@ RULES = (
 
 @dataclass(slots=True)
 class Unchecked:
-    """A result that was believed without a check."""
+    """A result that was accepted without a check."""
 
     at_ms: int
     job: int
@@ -89,16 +89,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Tally:
-    wrong: float  #: believed, and never corrected, for 10 000 jobs
-    executions: float  #: for each job
+    wrong: float  #: wrong results accepted and never corrected, per 10 000 jobs
+    executions: float  #: per job
     honest_banned: int
     cheats_banned: int
 
 
 class Pool:
-    def __init__(
-        self, rule: Rule, attack: Attack, *, seed: int, nodes: int, days: int, honest_faults: float
-    ) -> None:
+    def __init__(self, rule: Rule, attack: Attack, *, seed: int, nodes: int, days: int, honest_faults: float) -> None:
         self.rule, self.attack, self.days, self.honest_faults = rule, attack, days, honest_faults
         self.random = Random(f"{attack.name} {seed}")
         self.nodes = [Node(number, cheat=number < nodes * CHEATS // NODES) for number in range(nodes)]
@@ -124,36 +122,32 @@ class Pool:
             first.unchecked.append(Unchecked(self.now_ms, job, answer))
             self.wrong += answer != _RIGHT
             return
-        believed = self._compare(job, [(first, answer)], accepted=False)
-        self.wrong += believed != _RIGHT
+        decided = self._compare(job, [(first, answer)], accepted=False)
+        self.wrong += decided != _RIGHT  # a statement of its own, because `_compare` changes the count, too
 
     def _compare(self, job: int, found: list[tuple[Node, int]], *, accepted: bool) -> int:
-        """Run it on other nodes until the rule says which answer counts. `accepted`: the first was believed before."""
+        """Run the job on other nodes until the rule decides which answer counts. `accepted`: the first one was before."""
         while True:
             streaks = [node.known.streak for node, _ in found]
-            results = [
-                Result(kind=said, streak=streak) for (_, said), streak in zip(found, streaks, strict=True)
-            ]
+            results = [Result(kind=kind, streak=streak) for (_, kind), streak in zip(found, streaks, strict=True)]
             decision = judge(self.rule.policy, results)
-            if (
-                decision.ruling is Ruling.DIFFER
-            ):  # who insists on agreement gets no result, the others the first
+            if decision.ruling is Ruling.DIFFER:  # strict policies get no result, the others the first one
                 return _RIGHT if self.rule.policy.strict else found[0][1]
             if decision.ruling is Ruling.ACCEPT:
                 break
             other = self._somebody([node for node, _ in found])
             found.append((other, self._execute(other, job)))
-        # A later check is a job of its own, believed first like the result that it is about.
+        # A later check confirms a result that was accepted before.
         right = Evidence.CONFIRMED if accepted else Evidence.VERIFIED
         for place in decision.agreeing:
             self._learn(found[place][0], right)
         refuters = tuple(1 + found[place][0].number for place in decision.agreeing)
         for place in decision.wrong:
-            self._strike(found[place][0], job, refuters=refuters)
+            self._penalise(found[place][0], job, refuters=refuters)
         return found[decision.agreeing[0]][1]
 
-    def _strike(self, node: Node, job: int, *, refuters: tuple[int, ...]) -> None:
-        """Every job is of a submitter of its own, who has been here for long."""
+    def _penalise(self, node: Node, job: int, *, refuters: tuple[int, ...]) -> None:
+        """Every job has its own, established submitter."""
         wrong = ReputationEvent("", Evidence.REFUTED, self.now_ms, by=1 + job, old=True, refuters=refuters)
         node.known = update(node.known, wrong)
         if not self.rule.bans and (node.banned or node.known.probation_at_ms):
@@ -170,7 +164,7 @@ class Pool:
             node.known, node.done = NEWCOMER, 0
 
     def _probe(self, node: Node, job: int) -> None:
-        """The hub's tests, which a cheat cannot tell from jobs."""
+        """The hub's tests, which a cheat cannot distinguish from jobs."""
         while node.known.probation_at_ms:
             right = self._execute(node, job) == _RIGHT
             self._learn(node, Evidence.PROBE_RIGHT if right else Evidence.PROBE_WRONG)
@@ -185,7 +179,7 @@ class Pool:
                 return node
 
     def _execute(self, node: Node, job: int) -> int:
-        """The answer: 0 is right, and every other number is wrong."""
+        """The answer: 0 is right, all other numbers are wrong."""
         self.executions += 1
         node.done += 1
         if node.cheat:

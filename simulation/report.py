@@ -1,4 +1,4 @@
-"""The study as a table and as a figure. The figure is written by hand: lines, circles and words are all it needs."""
+"""The study as a table and as a figure, whose SVG needs only lines, circles and text."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def table(study: Study) -> str:
     ]
     rows += ["", "Worst excess of log-loss over the best of these rules, jobs given at random:", ""]
     rows += ["| rule | sparse | dense |", "|---|---:|---:|"]
-    rows += [
-        f"| {name} | {100 * few:.1f} % | {100 * many:.1f} % |" for name, (few, many) in study.regret.items()
-    ]
+    rows += [f"| {name} | {100 * few:.1f} % | {100 * many:.1f} % |" for name, (few, many) in study.regret.items()]
     return "\n".join(rows)
 
 
@@ -43,15 +41,13 @@ def _row(line: Line, *, first: bool) -> str:
 
 
 def figure(study: Study) -> str:
-    """SVG: the differences with their margins, and who gets the work."""
+    """The differences with their margins, and who gets the jobs, as SVG."""
     lines = study.lines
     height = _TOP + _ROW * len(lines) + 50
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        _words(
-            12, 24, "Rules of reputation: job failures beside a tuned EMA, and who gets the work", size=15
-        ),
+        _words(12, 24, "Rules of reputation: job failures beside a tuned EMA, and who gets the work", size=15),
         *_differences(lines, left=_LABEL, right=_LABEL + 340),
         *_bars("whitewashers' share", [line.washed for line in lines], left=_LABEL + 370),
         *_bars("late joiners' share", [line.late for line in lines], left=_LABEL + 530),
@@ -69,10 +65,7 @@ def _differences(lines: list[Line], *, left: int, right: int) -> Iterator[str]:
 
     bottom = _TOP + _ROW * len(lines)
     yield _words(
-        left,
-        _TOP - 12,
-        "failures: percentage points more than the tuned EMA (± 2 standard errors)",
-        colour=_GREY,
+        left, _TOP - 12, "failures: percentage points more than the tuned EMA (± 2 standard errors)", colour=_GREY
     )
     yield f'<line x1="{x(0):.1f}" y1="{_TOP}" x2="{x(0):.1f}" y2="{bottom}" stroke="{_PALE}"/>'
     for number, line in enumerate(lines):
@@ -86,9 +79,7 @@ def _differences(lines: list[Line], *, left: int, right: int) -> Iterator[str]:
         yield f'<circle cx="{x(line.difference):.1f}" cy="{y}" r="4" fill="{colour}"/>'
     for value in (low, 0.0, high):
         yield _words(x(value), bottom + 18, f"{100 * value:+.2f}", colour=_GREY, anchor="middle")
-    yield _words(
-        12, bottom + 38, "grey: a tie with the tuned EMA within the margin; blue: a difference", colour=_GREY
-    )
+    yield _words(12, bottom + 38, "grey: a tie with the tuned EMA within the margin; blue: a difference", colour=_GREY)
 
 
 def _bars(title: str, values: list[float], *, left: int) -> Iterator[str]:
@@ -101,7 +92,7 @@ def _bars(title: str, values: list[float], *, left: int) -> Iterator[str]:
         yield _words(left + length + 5, y + 17, f"{100 * value:.1f} %")
 
 
-def _words(
-    x: float, y: float, text: str, *, size: int = 12, colour: str = _INK, anchor: str = "start"
-) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}">{escape(text)}</text>'
+def _words(x: float, y: float, text: str, *, size: int = 12, colour: str = _INK, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}">{escape(text)}</text>'
+    )

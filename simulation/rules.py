@@ -1,10 +1,11 @@
-"""The rules that are compared, all in one two-parameter family and its corners, over many pools at once.
+"""The rules that are compared, all members of one two-parameter family, over many pools at once.
 
-    EMA            v ← v + α(x − v), begun at m0
-    plain Beta     Beta(a0 + S, b0 + F), nothing is ever forgotten (λ = 1)
+    EMA            v ← v + α(x − v), starting at m0
+    plain Beta     Beta(a0 + S, b0 + F), which never forgets (λ = 1)
     discounted     the same with S ← λS + x, F ← λF + (1 − x): λ → 1 is the plain Beta, n0 → 0 is the EMA
 
-Floats here, because a simulation needs no last bit; the rule of the product is held against core/trust/reputation.py by a test.
+A simulation does not need exact arithmetic, so these are floats. A test compares the hub's rule with
+core/trust/reputation.py.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """A rule with its numbers, and how jobs are given out by it."""
+    """A rule with its parameters, and how it assigns jobs."""
 
     name: str
     family: str  #: ema, plain or discounted
@@ -29,16 +30,14 @@ class Arm:
     prior: float = 4.0  #: n0
     keep: float = 0.95  #: λ; 1 − α for an EMA
     caution: float = 0.0  #: standard deviations below the mean
-    explore: float = (
-        0.0  #: share of jobs that are given by chance: at random (EMA), or by a draw from the posterior
-    )
-    fades: bool = False  #: S halves in 30 days of silence, F in 60
-    success_weight: float = 1.0  #: what a success counts beside a failure
-    band: float = 0.0  #: scores this close are equal, and the node used longest ago goes first
+    explore: float = 0.0  #: share of exploring jobs: assigned at random (EMA), or by a draw from the posterior
+    fades: bool = False  #: S halves in 30 days without outcomes, F in 60
+    success_weight: float = 1.0  #: the weight of a success relative to a failure
+    band: float = 0.0  #: scores this close are equal, and the least recently used node goes first
 
 
 class State:
-    """What every arm knows of every node: [arm, pool, node]."""
+    """The knowledge of every arm about every node: [arm, pool, node]."""
 
     def __init__(self, arms: Sequence[Arm], pools: int, nodes: int) -> None:
         shape = (len(arms), pools, nodes)
@@ -49,8 +48,7 @@ class State:
         self._keep_good = _column([arm.keep**arm.success_weight for arm in arms])
         self._keep_bad = _column([arm.keep for arm in arms])
         weights = [
-            arm.success_weight if arm.keep == 1 else (1 - arm.keep**arm.success_weight) / (1 - arm.keep)
-            for arm in arms
+            arm.success_weight if arm.keep == 1 else (1 - arm.keep**arm.success_weight) / (1 - arm.keep) for arm in arms
         ]
         self._weight = _column(weights)
         self._fades = _column([arm.fades for arm in arms]).astype(bool)
@@ -64,7 +62,7 @@ class State:
         return mean
 
     def deviation(self, mean: Floats) -> Floats:
-        """Of the posterior; an EMA does not know how much it has seen."""
+        """The standard deviation of the posterior; 0 for an EMA, which has none."""
         n = self.prior + self.success + self.failure
         deviation: Floats = np.where(self._ema, 0.0, np.sqrt(mean * (1 - mean) / (n + 1)))
         return deviation
@@ -87,7 +85,7 @@ class State:
         self.failure *= np.where(self._fades, 2 ** (-days / 60), 1.0)
 
     def forget(self, who: Mask) -> None:
-        """These come (back) as nodes that nobody knows."""
+        """Reset these nodes to newcomers."""
         shape = self.value.shape
         who = np.broadcast_to(who, shape)
         self.success[who] = self.failure[who] = 0.0

@@ -1,4 +1,4 @@
-"""Running pools: in each round every arm gives the jobs to the nodes it likes best, and learns how they ended."""
+"""Running pools: in each round, every arm assigns jobs to the nodes with the best scores, and learns the outcomes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Result:
     """[arm, pool]."""
 
     failed: Floats  #: share of the jobs
-    washed: Floats  #: share of the jobs that went to whitewashers
-    late: Floats  #: share of the jobs since they joined that went to late joiners
-    after_break: Floats  #: jobs that a broken node still got, on average
-    gini: Floats  #: how unevenly the jobs are spread: 0 is evenly, 1 is all to one
+    washed: Floats  #: share of the jobs assigned to whitewashers
+    late: Floats  #: share of the jobs assigned to late joiners since they joined
+    after_break: Floats  #: average number of jobs that a broken node still got
+    gini: Floats  #: inequality of the assignment: 0 is equal, 1 is everything to one node
 
 
 def schedule(arms: Sequence[Arm], world: World) -> Result:
@@ -65,19 +65,19 @@ def schedule(arms: Sequence[Arm], world: World) -> Result:
 
 
 def _draws(arm: Arm, mean: Floats, deviation: Floats, *, chance: Floats) -> Floats:
-    """An EMA explores at random; a posterior is drawn from (by its normal approximation)."""
+    """An EMA explores at random; others draw from the posterior, approximated by a normal distribution."""
     return chance if arm.family == "ema" else mean + deviation * chance
 
 
 def _lift(key: Floats, drawn: Floats, wanted: Mask) -> None:
-    """Give as many jobs as are wanted in each pool by the draw."""
+    """In each pool, let the drawn values decide the exploring jobs."""
     for pool, count in enumerate(wanted.sum(axis=1).tolist()):
         if count:
             key[pool, np.argpartition(-drawn[pool], count)[:count]] += 10
 
 
 def _best(key: Floats) -> tuple[NDArray[np.intp], ...]:
-    """Indexes [arm, pool, node] of the chosen, without those that are not here."""
+    """Indexes [arm, pool, node] of the chosen nodes, without absent ones."""
     chosen = np.argpartition(-key, JOBS_PER_ROUND, axis=2)[:, :, :JOBS_PER_ROUND]
     arm, pool = np.indices(chosen.shape)[:2]
     open_ = key[arm, pool, chosen] > _NEVER / 2
@@ -101,7 +101,7 @@ def _result(world: World, jobs: Floats, bad: Floats, *, extra: tuple[Floats, Flo
 
 
 def predict(arms: Sequence[Arm], world: World) -> Floats:
-    """Mean log-loss of the next outcome, [arm, pool], where jobs are given at random: how well each arm knows the nodes."""
+    """Mean log-loss of the next outcome, [arm, pool], with random assignment: how well each arm knows the nodes."""
     rounds, pools, nodes = world.truth.shape
     state = State(arms, pools, nodes)
     loss, count = np.zeros((len(arms), pools)), 0
@@ -111,8 +111,8 @@ def predict(arms: Sequence[Arm], world: World) -> Floats:
         key = np.where(world.here[now], world.noise[now], _NEVER)
         at = _best(np.broadcast_to(key, mean.shape))
         good = world.luck[now][at[1:]] < world.truth[now][at[1:]]
-        said = mean[at]
-        np.add.at(loss, at[:2], -np.log(np.where(good, said, 1 - said)))
+        predicted = mean[at]
+        np.add.at(loss, at[:2], -np.log(np.where(good, predicted, 1 - predicted)))
         count += JOBS_PER_ROUND
         state.learn(at, good)
         state.fade(world.days_per_round)

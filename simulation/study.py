@@ -1,4 +1,4 @@
-"""The comparison: equal tuning for every family on some pools, then arms fixed in advance and the winners on fresh ones."""
+"""The comparison: every family is tuned on some pools, then the winners and predefined arms run on fresh ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from simulation.running import Result, predict, schedule
 from simulation.worlds import DAYS, SCENARIOS, make
 
 STARTS = (0.5, 0.8, 0.95)
-SPARSE, DENSE = 3, 15  #: rounds a day: 18 and 90 jobs a node in all
+SPARSE, DENSE = 3, 15  #: rounds per day: 18 and 90 jobs per node in total
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run."""
+    """The size of the study."""
 
     tuning: range = range(6)  #: seeds
-    fresh: range = range(1_000, 1_024)  #: looked at once, when everything else was settled
+    fresh: range = range(1_000, 1_024)  #: used only once, after all decisions
     days: int = DAYS
-    rounds_per_day: int = 5  #: 30 jobs a node in all
+    rounds_per_day: int = 5  #: 30 jobs per node in total
     scenarios: tuple[str, ...] = SCENARIOS
 
 
@@ -34,9 +34,7 @@ def grids() -> dict[str, list[Arm]]:
     """24 configurations for each family."""
     return {
         "ema": [
-            Arm(
-                name=f"EMA α {1 - k:.2g}, start {m}, random {e:.0%}", family="ema", keep=k, start=m, explore=e
-            )
+            Arm(name=f"EMA α {1 - k:.2g}, start {m}, random {e:.0%}", family="ema", keep=k, start=m, explore=e)
             for k, m, e in product((0.98, 0.95, 0.9, 0.8), STARTS, (0.0, 0.05))
         ],
         "plain": [
@@ -87,12 +85,12 @@ FIXED = (
 
 @dataclass(frozen=True)
 class Line:
-    """One arm, over all scenarios and fresh pools. Shares of 1."""
+    """One arm, over all scenarios and fresh pools. Shares are from 0 to 1."""
 
     name: str
     failed: float
-    difference: float  #: of the failures to the tuned EMA's, in the same pools
-    margin: float  #: two standard errors of it
+    difference: float  #: of the failures from those of the tuned EMA in the same pools
+    margin: float  #: two standard errors of the difference
     washed: float
     late: float
     after_break: float
@@ -107,10 +105,8 @@ class Line:
 @dataclass(frozen=True)
 class Study:
     lines: list[Line]
-    tuned: dict[str, str]  #: family → the configuration that did best
-    regret: dict[
-        str, tuple[float, float]
-    ]  #: arm → worst excess of log-loss over the best arm, sparse and dense
+    tuned: dict[str, str]  #: family → its best configuration
+    regret: dict[str, tuple[float, float]]  #: arm → worst excess of log-loss over the best arm, sparse and dense
     size: Size
 
 
@@ -123,9 +119,7 @@ def run(size: Size) -> Study:
         for name in size.scenarios
     }
     return Study(
-        lines=[
-            _line(number, arm.name, results) for number, arm in enumerate(arms)
-        ],  # the first is the tuned EMA
+        lines=[_line(number, arm.name, results) for number, arm in enumerate(arms)],  # the first is the tuned EMA
         tuned={family: arm.name for family, arm in winners.items()},
         regret=_regrets(size),
         size=size,
@@ -133,11 +127,9 @@ def run(size: Size) -> Study:
 
 
 def _tune(arms: Sequence[Arm], size: Size) -> Arm:
-    """The one that fails least on the tuning pools, all scenarios alike."""
+    """The arm with the fewest failures on the tuning pools, with equal weight for all scenarios."""
     failed = [
-        schedule(
-            arms, make(name, size.tuning, rounds_per_day=size.rounds_per_day, days=size.days)
-        ).failed.mean(axis=1)
+        schedule(arms, make(name, size.tuning, rounds_per_day=size.rounds_per_day, days=size.days)).failed.mean(axis=1)
         for name in size.scenarios
     ]
     return arms[int(np.argmin(np.mean(failed, axis=0)))]
@@ -172,18 +164,14 @@ PREDICTORS = (
 
 
 def _regrets(size: Size) -> dict[str, tuple[float, float]]:
-    """Worst over the scenarios, relative to the arm that predicts best there."""
+    """The worst over all scenarios, relative to the arm that predicts best in each."""
     found: list[Floats] = []
     for rounds_per_day in (SPARSE, DENSE):
         losses = np.array(
             [
-                predict(
-                    PREDICTORS, make(name, size.tuning, rounds_per_day=rounds_per_day, days=size.days)
-                ).mean(axis=1)
+                predict(PREDICTORS, make(name, size.tuning, rounds_per_day=rounds_per_day, days=size.days)).mean(axis=1)
                 for name in size.scenarios
             ]
         )
         found.append((losses / losses.min(axis=1, keepdims=True) - 1).max(axis=0))
-    return {
-        arm.name: (float(found[0][number]), float(found[1][number])) for number, arm in enumerate(PREDICTORS)
-    }
+    return {arm.name: (float(found[0][number]), float(found[1][number])) for number, arm in enumerate(PREDICTORS)}

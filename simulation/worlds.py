@@ -1,4 +1,4 @@
-"""Seven kinds of pools: what is true of their nodes at each moment, whatever rule looks. Seeded, and the same for all arms."""
+"""Seven kinds of pools: the true state of their nodes at each moment, independent of any rule. Seeded, equal for all arms."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ BAD = (0.3, 0.8)
 class World:
     """[round, pool, node] unless said otherwise."""
 
-    truth: Floats  #: how likely it is to succeed
-    here: Mask  #: whether it takes work
-    luck: Floats  #: a job succeeds where luck < truth
+    truth: Floats  #: its probability of success
+    here: Mask  #: whether it takes jobs
+    luck: Floats  #: a job succeeds if luck < truth
     noise: Floats  #: breaks ties
-    chance: Floats  #: standard normal, for exploring
-    fresh: Mask  #: a new node under this number
-    washers: Mask  #: [pool, node]: they come back under a new name when it pays
-    late: Mask  #: [pool, node]: they joined on LATE_DAY
-    broken_from: NDArray[np.int64]  #: [pool, node]: the round in which it broke; never: the number of rounds
+    chance: Floats  #: standard normal, for exploration
+    fresh: Mask  #: a new node has taken this number
+    washers: Mask  #: [pool, node]: whitewashers return with a new name when it pays
+    late: Mask  #: [pool, node]: joined on LATE_DAY
+    broken_from: NDArray[np.int64]  #: [pool, node]: the round in which it broke; the number of rounds if it did not
     days_per_round: float
 
 
@@ -91,7 +91,7 @@ def _whitewash(made: dict, _random: np.random.Generator, bad: Mask, _day: Floats
 
 
 def _churn(made: dict, random: np.random.Generator, _bad: Mask, day: Floats) -> None:  # type: ignore[type-arg]
-    """Two of a hundred nodes a day are replaced by others."""
+    """Every day, two of a hundred nodes are replaced by others."""
     fresh = random.random((day.size, NODES)) < 0.02 * day[1]
     made["fresh"] = fresh
     for at, node in np.argwhere(fresh):
@@ -100,7 +100,7 @@ def _churn(made: dict, random: np.random.Generator, _bad: Mask, day: Floats) -> 
 
 
 def _return(made: dict, random: np.random.Generator, _bad: Mask, day: Floats) -> None:  # type: ignore[type-arg]
-    """Three of ten are away from one third of the time to three quarters; half of them come back as another machine."""
+    """Three of ten nodes are away from one third to three quarters of the time; half of them return as another machine."""
     away = random.random(NODES) < 0.3
     gone, back = day >= day[-1] / 3, day >= 0.75 * day[-1]
     made["here"][np.ix_(gone & ~back, away)] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,11 +33,20 @@ compiled.share()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m 'process …'`, files without such a test are not read: importing all of them takes longer than most of these."""
-    if not config.option.markexpr.startswith("process") or collection_path.suffix != ".py":
+    """Files in which `-m` leaves no test are not read: each worker reads all others, which takes longer than most tests."""
+    expression = config.option.markexpr
+    if not expression or collection_path.suffix != ".py":
         return None
-    marked = "mark.process" in collection_path.read_text() or collection_path.parent.name == "web"
-    return None if marked else True
+    text = collection_path.read_text()
+    marks_of_all = " ".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE))
+    in_web = collection_path.parent.name == "web"
+    if "not soak" in expression and "mark.soak" in marks_of_all:
+        return True
+    if "not process" in expression:
+        return in_web or "mark.process" in marks_of_all or None
+    if "process" in expression:
+        return None if in_web or "mark.process" in text else True
+    return None
 
 
 @pytest.fixture(scope="session")

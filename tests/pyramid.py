@@ -13,7 +13,7 @@ import pytest
 
 _TESTS = Path(__file__).parent
 #: Here SQL itself is tested, or what it guards; real processes use SQLite here too.
-_BOTH_DATABASES = tuple(_TESTS / folder for folder in ("hub/db", "money", "faults", "testing"))
+_BOTH_DATABASES = tuple(_TESTS / folder for folder in ("hub/db", "hub/money/ledger", "faults", "testing"))
 #: These take longest, so they start first: nobody waits for the last of them alone.
 _LONG = tuple(
     _TESTS / file
@@ -24,7 +24,7 @@ _LONG = tuple(
         "acceptance/test_examples.py",
         "faults/test_hub_killed.py",
         "faults/test_database_killed.py",
-        "payouts/test_crashes.py",
+        "hub/money/payouts/test_crashes.py",
         "sdk/test_real.py",
         "web/test_stored_words.py",
         "cli/test_up.py",

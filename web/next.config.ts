@@ -1,13 +1,13 @@
 import type { NextConfig } from "next";
 
-// The hub writes its own path prefix (or none) over this marker when it starts, so that one build serves under any
-// prefix. A build for another server (Vercel) leaves it empty.
+// At its start, the hub replaces this marker by its own path prefix, so that one build serves under any prefix. A build for
+// another server leaves it empty.
 const prefix = process.env.BASE_PATH ?? "";
 const hub = process.env.HUB_URL ?? "http://127.0.0.1:8000";
 const dev = process.env.NODE_ENV === "development";
 
 const config: NextConfig = {
-  // Without compress: false the development proxy holds server-sent events back.
+  // With compression, the development proxy would delay server-sent events.
   ...(dev
     ? {
         compress: false,

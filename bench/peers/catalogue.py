@@ -1,4 +1,4 @@
-"""The systems that a user would pick instead, what each needs, and how it is measured."""
+"""The systems that users might choose instead, their requirements, and how they are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.children import NotMeasured, result_of
-from bench.peers.celery_names import REDIS_SERVER
+from bench.peers.celery_redis import REDIS_SERVER
 from bench.peers.environment import INSTALL_S, python_with
 from bench.peers.measure import Measured, Sizes
 from bench.peers.redis_server import redis_server
@@ -26,7 +26,7 @@ def no_service() -> Iterator[Mapping[str, str]]:
 
 
 @contextmanager
-def redis_at_hand() -> Iterator[Mapping[str, str]]:
+def installed_redis() -> Iterator[Mapping[str, str]]:
     yield {REDIS_SERVER: str(redis_server())}
 
 
@@ -51,18 +51,17 @@ class Peer:
     service: Service = no_service
 
     def prepare(self, *, limit_s: float = INSTALL_S) -> Path:
-        """Installs what is missing, so that no download runs while something is measured."""
+        """Install what is missing, so that no download runs during a measurement."""
         deadline = time.monotonic() + limit_s
         python = python_with(self.requirements, limit_s=limit_s)
-        if self.service is redis_at_hand:
+        if self.service is installed_redis:
             redis_server(limit_s=deadline - time.monotonic())
         return python
 
     def measure(self, python: Path, sizes: Sizes, *, limit_s: float) -> list[Measured]:
-        asked = [json.dumps(asdict(sizes)), *self.arguments]
         with self.service() as addresses:
             result = result_of(
-                [str(python), "-m", f"bench.peers.{self.module}", *asked],
+                [str(python), "-m", f"bench.peers.{self.module}", json.dumps(asdict(sizes)), *self.arguments],
                 limit_s=limit_s,
                 env={**(self.environment or {}), **addresses},
             )
@@ -78,20 +77,14 @@ PEERS = (
         environment={"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
     ),
     Peer(key="dask", title="Dask.distributed", requirements="dask", module="dask_cluster"),
-    Peer(
-        key="celery",
-        title="Celery + Redis",
-        requirements="celery",
-        module="celery_redis",
-        service=redis_at_hand,
-    ),
+    Peer(key="celery", title="Celery + Redis", requirements="celery", module="celery_redis", service=installed_redis),
     Peer(
         key="celery-fsync",
         title="Celery + Redis, fsync",
         requirements="celery",
         module="celery_redis",
         arguments=("fsync",),
-        service=redis_at_hand,
+        service=installed_redis,
     ),
     Peer(
         key="procrastinate",

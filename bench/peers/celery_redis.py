@@ -1,6 +1,6 @@
-"""Celery with Redis as broker and result store, one worker of two processes.
+"""Celery with Redis as broker and result store, and one worker with two processes.
 
-With the argument `fsync`, Redis writes every change to disk before it answers, and tasks are acknowledged late.
+With the argument `fsync`, Redis writes every change to disk before it replies, and tasks are acknowledged late.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.peers.celery_names import ADDRESS, KEEP, REDIS_SERVER
-from bench.peers.measure import SLOTS, Measured, asked_sizes, emit, measure
+from bench.peers.measure import SLOTS, Measured, emit, measure, requested_sizes
 
+#: Environment variables between the benchmark, this process, and Celery's worker.
+REDIS_SERVER = "BENCH_REDIS_SERVER"
+ADDRESS = "BENCH_REDIS_URL"
+KEEP = "BENCH_CELERY_KEEP"
 READY_S = 30.0
 RESULT_S = 60.0
 
@@ -80,14 +83,14 @@ def redis(folder: Path, *, fsync: bool) -> Iterator[str]:
     command = [os.environ[REDIS_SERVER], *place, "--save", "", *keep]
     with started(command, folder / "redis.log") as process:
         deadline = time.monotonic() + READY_S
-        while not _answers(port):
+        while not _is_listening(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"redis-server did not start: {(folder / 'redis.log').read_text()[-500:]}")
             time.sleep(0.05)
         yield f"redis://127.0.0.1:{port}"
 
 
-def _answers(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 0.5).close()
     except OSError:
@@ -108,10 +111,8 @@ def main(*, fsync: bool) -> None:
             with started(worker, folder / "worker.log"):
                 system = Celery(tasks)
                 system.call()
-                title = f"Celery {importlib.metadata.version('celery')} + Redis" + (
-                    ", fsync" if fsync else ""
-                )
-                emit(measure(system, Measured(name=title, on_disk=fsync), asked_sizes()))
+                title = f"Celery {importlib.metadata.version('celery')} + Redis" + (", fsync" if fsync else "")
+                emit(measure(system, Measured(name=title, on_disk=fsync), requested_sizes()))
 
 
 if __name__ == "__main__":

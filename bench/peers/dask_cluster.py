@@ -1,20 +1,10 @@
-"""Dask.distributed on one machine: a scheduler and two worker processes of one thread each."""
+"""Dask.distributed on one machine: a scheduler and two worker processes with one thread each."""
 
 from __future__ import annotations
 
-import subprocess
-
 import distributed
 
-from bench.peers.measure import SLOTS, TRUE, Measured, asked_sizes, emit, measure
-
-
-def noop(number: int) -> int:
-    return number
-
-
-def start_process(_number: int) -> int:
-    return subprocess.run([TRUE], stdin=subprocess.DEVNULL, check=True).returncode
+from bench.peers.measure import SLOTS, Measured, emit, measure, noop, requested_sizes, start_process
 
 
 class Dask:
@@ -22,7 +12,7 @@ class Dask:
         self._client = client
 
     def calls(self, count: int) -> None:
-        # pure=False: else a second call with the same argument is answered from memory.
+        # Without pure=False, a second call with the same argument is answered from memory.
         self._client.gather(self._client.map(noop, range(count), pure=False))
 
     def processes(self, count: int) -> None:
@@ -38,7 +28,7 @@ def main() -> None:
     )
     measured = Measured(name=f"Dask.distributed {distributed.__version__}")
     with cluster, distributed.Client(cluster) as client:
-        emit(measure(Dask(client), measured, asked_sizes()))
+        emit(measure(Dask(client), measured, requested_sizes()))
 
 
 if __name__ == "__main__":

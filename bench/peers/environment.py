@@ -1,4 +1,4 @@
-"""A virtual environment per peer under .make/peers, made when it is first needed and again when its lock changes."""
+"""A virtual environment per peer under .make/peers, created when it is first needed and when its lock file changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STAMP = ".requirements.sha256"
 
 
 def python_with(requirements: str, *, limit_s: float = INSTALL_S) -> Path:
-    """The Python of the environment that holds what is locked in requirements/<name>.txt."""
+    """The Python of the environment with the packages in requirements/<name>.txt."""
     lock = REQUIREMENTS / f"{requirements}.txt"
     folder = HOME / requirements
     python, stamp = folder / "bin" / "python", folder / _STAMP
@@ -31,7 +31,7 @@ def python_with(requirements: str, *, limit_s: float = INSTALL_S) -> Path:
     deadline = time.monotonic() + limit_s
     shutil.rmtree(folder, ignore_errors=True)
     uv = find_uv_bin()
-    # Its own import cost must not be part of the first numbers, so everything is compiled here.
+    # Compile everything, so that the first measurement does not include it.
     options = ["--require-hashes", "--only-binary", ":all:", "--compile-bytecode", "--requirement", str(lock)]
     run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], deadline=deadline)
     run([uv, "pip", "install", "--quiet", "--python", str(python), *options], deadline=deadline)
@@ -46,7 +46,7 @@ def run(command: Sequence[str], *, deadline: float, cwd: Path = ROOT) -> None:
     except FileNotFoundError:
         raise NotMeasured(f"could not be installed: there is no {command[0]}") from None
     except subprocess.TimeoutExpired:
-        raise NotMeasured("could not be installed in the time that was left") from None
+        raise NotMeasured("could not be installed in the remaining time") from None
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or f"{command[0]} failed").splitlines()[-1]
         raise NotMeasured(f"could not be installed: {last.strip()}")

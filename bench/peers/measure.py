@@ -1,6 +1,6 @@
-"""What is asked of every system alike: many no-op calls, one process per task, and one call while nothing else runs.
+"""The measurements of every system: many no-op calls, one process per task, and single calls on an idle system.
 
-Standard library only: it runs in each peer's own virtual environment.
+Standard library only, because it runs in each peer's virtual environment.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from bench.quiet import ROOT_PID, tree_cpu_s
 
 SLOTS = 2
 TRUE = "/bin/true"
-#: As long as our own single calls are apart: the system is idle again, not asleep.
+#: The pause between single calls, as in our own measurement: the system is idle, but not asleep.
 PAUSE_S = 0.02
 WARM_UP = 200
-#: No further round is begun after this.
+#: No further round starts after this time.
 ROUNDS_S = 12.0
 
 
@@ -39,27 +40,34 @@ QUICK = Sizes(calls=200, processes=50, singles=10, rounds=1)
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """One system's numbers; what makes no sense for it stays empty."""
+    """One system's numbers. Fields that do not apply stay empty."""
 
     name: str
-    on_disk: bool = False  #: acknowledged work survives a crash, as it is set up here
-    floor: bool = False  #: not a system, but what the machine allows at most
+    on_disk: bool = False  #: in this setup, acknowledged work survives a crash
+    floor: bool = False  #: not a system, but the limit of the machine
     calls_per_s: list[float] = field(default_factory=list)
     processes_per_s: list[float] = field(default_factory=list)
     boxed_per_s: list[float] = field(default_factory=list)
     call_p50_ms: float | None = None
     call_p99_ms: float | None = None
-    #: Of the whole process tree, servers included.
-    cpu_us_per_call: float | None = None
+    cpu_us_per_call: float | None = None  #: of the whole process tree, including servers
     note: str = ""
 
 
 class System(Protocol):
-    """Each returns only when every result is back."""
+    """Each method returns when all results have arrived."""
 
     def calls(self, count: int) -> None: ...
     def processes(self, count: int) -> None: ...
     def call(self) -> None: ...
+
+
+def noop(number: int) -> int:
+    return number
+
+
+def start_process(_number: int) -> int:
+    return subprocess.run([TRUE], stdin=subprocess.DEVNULL, check=True).returncode
 
 
 def measure(system: System, into: Measured, sizes: Sizes) -> Measured:
@@ -74,7 +82,7 @@ def measure(system: System, into: Measured, sizes: Sizes) -> Measured:
 
 
 def rates(many: Callable[[int], object], count: int, *, rounds: int) -> list[float]:
-    """One rate a round; a slow system or a busy machine gets fewer rounds, not more time."""
+    """One rate per round. A slow system or a busy machine gets fewer rounds, not more time."""
     found: list[float] = []
     deadline = time.perf_counter() + ROUNDS_S
     while len(found) < rounds and (not found or time.perf_counter() < deadline):
@@ -96,11 +104,11 @@ def singles(one: Callable[[], object], into: Measured, sizes: Sizes) -> None:
 
 
 def _cpu_s() -> float:
-    """Everything the benchmark runs: the servers of a system may be started by our parent."""
+    """Of everything that the benchmark runs, because our parent may have started a system's servers."""
     return tree_cpu_s(int(os.environ.get(ROOT_PID, os.getpid())))
 
 
-def asked_sizes() -> Sizes:
+def requested_sizes() -> Sizes:
     return Sizes(**json.loads(sys.argv[1]))
 
 

@@ -1,7 +1,7 @@
 """procrastinate on PostgreSQL: two worker processes with eight tasks in flight each, submitted in batches.
 
-More in flight than slots, and few statements: both in its favour. A call is done when its row says
-so; procrastinate keeps no results.
+More tasks in flight than slots, and few statements, are both in its favour. A call is complete when its row says so,
+because procrastinate keeps no results.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 import procrastinate
 import psycopg
 
-from bench.peers.measure import SLOTS, Measured, asked_sizes, emit, measure
+from bench.peers.measure import SLOTS, Measured, emit, measure, requested_sizes
 from bench.peers.procrastinate_tasks import DATABASE, app, noop, start_process
 
 IN_FLIGHT = 8
 BATCH = 500
-LOOK_S = 0.02
-LOOK_AT_ONE_S = 0.001
+POLL_S = 0.02
+POLL_ONE_S = 0.001
 DONE_S = 60.0
 
 OPEN = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
@@ -33,7 +33,7 @@ STATUS = "SELECT status::text FROM procrastinate_jobs WHERE id = %s"
 
 
 class Procrastinate:
-    """A synchronous face: everything runs in one event loop that lives as long as the measurement."""
+    """A synchronous interface. Everything runs in one event loop that lives as long as the measurement."""
 
     def __init__(self, runner: asyncio.Runner, connection: psycopg.AsyncConnection[Any]) -> None:
         self._runner = runner
@@ -53,7 +53,7 @@ class Procrastinate:
             numbers = range(start, min(count, start + BATCH))
             await task.batch_defer_async(*({"number": number} for number in numbers))
         while await self._value(OPEN):  # noqa: ASYNC110 - the rows change in other processes
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         if failed := await self._value(FAILED):
             raise RuntimeError(f"{failed} tasks failed")
 
@@ -62,7 +62,7 @@ class Procrastinate:
         while (status := await self._value(STATUS, job)) != "succeeded":
             if status == "failed":
                 raise RuntimeError("the task failed")
-            await asyncio.sleep(LOOK_AT_ONE_S)
+            await asyncio.sleep(POLL_ONE_S)
 
     async def _value(self, query: str, *arguments: object) -> Any:
         row = await (await self._connection.execute(query, arguments)).fetchone()
@@ -105,7 +105,7 @@ def main() -> None:
         with workers():
             system = Procrastinate(runner, connection)
             system.call()
-            emit(measure(system, measured, asked_sizes()))
+            emit(measure(system, measured, requested_sizes()))
         runner.run(disconnect(connection))
 
 

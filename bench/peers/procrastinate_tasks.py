@@ -1,4 +1,4 @@
-"""What procrastinate's workers run."""
+"""The tasks of procrastinate's workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ DATABASE = "BENCH_POSTGRES_URL"
 CONNECTIONS_MAX = 8
 
 app = procrastinate.App(
-    connector=procrastinate.PsycopgConnector(
-        conninfo=os.environ[DATABASE], min_size=1, max_size=CONNECTIONS_MAX
-    )
+    connector=procrastinate.PsycopgConnector(conninfo=os.environ[DATABASE], min_size=1, max_size=CONNECTIONS_MAX)
 )
 
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 
 import ray
 
-from bench.peers.measure import SLOTS, TRUE, Measured, asked_sizes, emit, measure
+from bench.peers.measure import SLOTS, Measured, emit, measure, noop, requested_sizes, start_process
 
 OBJECT_STORE_BYTES = 200 * 2**20
-
-
-def noop(number: int) -> int:
-    return number
-
-
-def start_process(_number: int) -> int:
-    return subprocess.run([TRUE], stdin=subprocess.DEVNULL, check=True).returncode
 
 
 class Ray:
@@ -36,7 +27,7 @@ class Ray:
 
 
 def main() -> None:
-    # Not TMPDIR: the paths of Ray's sockets must stay under 108 bytes.
+    # Not in TMPDIR, because the paths of Ray's sockets must have less than 108 bytes.
     with tempfile.TemporaryDirectory(prefix="bench-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         run(folder)
 
@@ -52,7 +43,7 @@ def run(folder: str) -> None:
         _temp_dir=folder,
     )
     try:
-        emit(measure(Ray(), Measured(name=f"Ray {ray.__version__}"), asked_sizes()))
+        emit(measure(Ray(), Measured(name=f"Ray {ray.__version__}"), requested_sizes()))
     finally:
         ray.shutdown()
 

@@ -1,6 +1,6 @@
-"""Finds redis-server, or takes Debian's package apart under .make/peers.
+"""Finds redis-server, or unpacks Debian's package under .make/peers.
 
-Installing the package would start a server that nobody asked for, and need root.
+Installing the package would start an unwanted server and require root.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def redis_server(*, limit_s: float = INSTALL_S) -> Path:
 
 
 def _unpack(*, deadline: float) -> None:
-    """Downloads the package and those of its libraries that are missing here."""
+    """Download the package and its missing libraries."""
     (_FOLDER / "partial").mkdir(parents=True)
-    # Nothing is installed, so no lock of the package system is needed, nor root.
+    # Nothing is installed, so neither the lock of the package system nor root is needed.
     private = ["-o", f"Dir::Cache::archives={_FOLDER}", "-o", "Debug::NoLocking=1"]
     command = ["apt-get", "install", "-qq", "--yes", "--download-only", "--no-install-recommends"]
     run([*command, *private, "redis-server"], deadline=deadline)

@@ -1,6 +1,6 @@
 """ComputePool: `from computepool import connect`.
 
-Names are loaded when they are used, so that importing the agent or the core never loads the SDK.
+Names are loaded on first use, so importing the agent or the core never loads the SDK.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *importlib.import_module("computepool.sdk").__all__})
 
 
-# ------------------------------------------------------------ joblib knows the name "computepool"
+# ------------------------------------------------------------ the joblib backend named "computepool"
 def _joblib_backend(**options: Any) -> Any:
     return importlib.import_module("computepool.sdk.jobs.joblib_backend").ComputePoolBackend(**options)
 
 
-class _WhenJoblibComes:
-    """Waits for somebody to import joblib, tells it our backend's name, and is gone. Nothing is loaded for it."""
+class _JoblibHook:
+    """Registers our backend when joblib is first imported, then removes itself. Loads nothing by itself."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -58,5 +58,5 @@ class _WhenJoblibComes:
 
 if "joblib.parallel" in sys.modules:
     sys.modules["joblib.parallel"].register_parallel_backend("computepool", _joblib_backend)
-elif not any(type(finder).__name__ == "_WhenJoblibComes" for finder in sys.meta_path):
-    sys.meta_path.insert(0, _WhenJoblibComes())
+elif not any(type(finder).__name__ == "_JoblibHook" for finder in sys.meta_path):
+    sys.meta_path.insert(0, _JoblibHook())

@@ -1,4 +1,4 @@
-"""Real nodes of three owners come to results that differ a little; the submitter says when they are the same."""
+"""Results of real nodes that differ slightly are confirmed if the submitter's comparison says so."""
 
 from __future__ import annotations
 

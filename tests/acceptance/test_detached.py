@@ -1,4 +1,4 @@
-"""Three hosts of a mesh, and a submitter that goes away: everything that may be killed is killed, and the files come home.
+"""Three hosts of a mesh and a submitter that leaves: everything is killed once, and the files still arrive at home.
 
 The hosts are `pool host`, the submitter is examples/detached_group.py, all of them processes as people start them.
 """
@@ -22,7 +22,8 @@ import psutil
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, Pool, connect
-from computepool.testing.processes import FAST_HUB, free_port, shared_cache, wait_until
+from computepool.testing.processes import FAST_HUB, free_port, shared_cache
+from computepool.testing.waiting import wait_until
 from tests.faults.jobprocesses import wait_gone
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
@@ -101,8 +102,8 @@ class Mesh:
             for one in everything:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
-            wait_gone(everything, 20)
-        process.wait(20)
+            wait_gone(everything, 60)
+        process.wait(60)
 
     def submit(self, *options: str) -> tuple[subprocess.Popen[str], str]:
         """The example, until it has said the group's id."""
@@ -157,7 +158,7 @@ class Idle(ComputeJob[ComputeJobState]):
 
 
 @pytest.mark.soak
-def test_hosts_are_left_out_by_their_url(pool: Pool) -> None:
+def test_hosts_can_be_excluded_by_url(pool: Pool) -> None:
     """As `pool host` told it when it started."""
     url = pool.nodes.find("gpu-a").profile.url
     free = pool.submit_job(Idle, ComputeJobState(required_host_tags=("gpu",)))
@@ -169,12 +170,12 @@ def test_hosts_are_left_out_by_their_url(pool: Pool) -> None:
     assert future.cancel()
 
 
-def test_submitter_worker_and_hub_die_and_the_files_come_home(mesh: Mesh, pool: Pool) -> None:
+def test_results_reach_home_although_submitter_worker_and_hub_are_killed(mesh: Mesh, pool: Pool) -> None:
     submitter, group_id = mesh.submit("--seconds", "6")
     submitter.kill()
     submitter.communicate()
 
-    placed = wait_until(lambda: len(found := where(pool, group_id)) == 3 and found, 30, "all of them run")
+    placed = wait_until(lambda: len(found := where(pool, group_id)) == 3 and found, 60, "all of them run")
     assert set(placed.values()) <= {"linux-a", "gpu-a"}, "home does not compute unless it is asked to"
     lost = placed["bundle-a"]
     assert lost is not None
@@ -200,9 +201,7 @@ def test_submitter_worker_and_hub_die_and_the_files_come_home(mesh: Mesh, pool: 
 def check_home(mesh: Mesh, pool: Pool, group_id: str) -> None:
     """Every file is in the home node's folder, byte by byte what the hub has."""
     home = wait_until(
-        lambda: (view := pool.groups.get(group_id).home).state == "arrived" and view,
-        60,
-        "everything is at home",
+        lambda: (view := pool.groups.get(group_id).home).state == "arrived" and view, 60, "everything is at home"
     )
     folder = mesh.home / (home.folder or "")
     outputs = {output.digest for item in pool.groups.items(group_id) for output in item.outputs}

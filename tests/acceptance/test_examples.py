@@ -1,4 +1,4 @@
-"""What the README and the examples promise, typed as they say it, against one real `pool up`."""
+"""The promises of the README and the examples, run as written against a real `pool up`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.testing.processes import free_port, wait_until
+from computepool.testing.processes import free_port
+from computepool.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -98,12 +99,10 @@ def test_the_readmes_first_command_shows_logs_and_the_end(terminal: Terminal) ->
 
 @pytest.mark.soak
 def test_commands_named_in_the_readme_exist(terminal: Terminal) -> None:
-    """Every `pool …` line of the README names a command and options that the program has."""
-    readme = (ROOT / "README.md").read_text()
-    lines = [line for block in re.findall(r"```sh\n(.+?)```", readme, re.S) for line in block.splitlines()]
-    found = [
-        call for line in lines for call in re.findall(r"(?:^|\s)pool ([a-z].*?)(?=\s{2,}|\s#|\s&|$)", line)
-    ]
+    """Every `pool …` line of the README and of docs/hub.md names a command and options that the program has."""
+    pages = (ROOT / "README.md").read_text() + (ROOT / "docs" / "hub.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.+?)```", pages, re.S) for line in block.splitlines()]
+    found = [call for line in lines for call in re.findall(r"(?:^|\s)pool ([a-z].*?)(?=\s{2,}|\s#|\s&|$)", line)]
     assert len(found) >= 15
     for call in found:
         before_dashes = call.split(" -- ")[0].split()

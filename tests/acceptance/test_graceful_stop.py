@@ -1,4 +1,4 @@
-"""Stopping on purpose: quickly, cleanly, and without making anybody wait for a lease to run out."""
+"""Intentional stops: quick, clean, and without waiting for a lease to expire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs.jobs import AttemptView, JobView
-from computepool.testing.processes import AgentProcess, RealPool, wait_until
+from computepool.testing.processes import AgentProcess, RealPool
+from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
 from tests.faults.load import Load, command
@@ -44,9 +45,9 @@ def event_stream(pool: RealPool) -> Iterator[threading.Event]:
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
-    assert opened.wait(10)
+    assert opened.wait(60)
     yield ended
-    thread.join(10)
+    thread.join(60)
 
 
 def stop_in_time(process: AgentProcess) -> int:
@@ -73,7 +74,7 @@ def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -
         began = time.monotonic()
         hub.stop()
         assert time.monotonic() - began <= STOPPED_S
-        assert ended.wait(5)
+        assert ended.wait(60)
     assert "Traceback" not in hub.log, hub.log
     hub.start()
     follower.join(30)
@@ -87,10 +88,10 @@ def test_a_hub_that_is_replaced_keeps_running_jobs_running(make_pool: MakePool) 
     agent = pool.start_agent()
     jobs = pool.client().jobs
     [job_id] = jobs.submit(command("/bin/sleep", "2")).job_ids
-    wait_until(lambda: jobs_of(agent, "/bin/sleep"), 20, "the job runs")
+    wait_until(lambda: jobs_of(agent, "/bin/sleep"), 60, "the job runs")
     hub.stop()
     hub.start()
-    job = jobs.wait(job_id, timeout=20)
+    job = jobs.wait(job_id, timeout=60)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
 
 
@@ -99,10 +100,10 @@ def test_a_stopped_agent_gives_its_jobs_back_at_once(make_pool: MakePool) -> Non
     leaving = pool.start_agent(name="leaving")
     client = pool.client()
     ids = [client.jobs.submit(command("/bin/sh", "-c", _SECOND_TRY_ENDS)).job_ids[0] for _ in range(3)]
-    processes = wait_until(lambda: len(found := jobs_of(leaving, "/bin/sleep")) == 3 and found, 20)
+    processes = wait_until(lambda: len(found := jobs_of(leaving, "/bin/sleep")) == 3 and found, 60)
     staying = pool.start_agent(name="staying")
     assert stop_in_time(leaving) == 0
-    wait_gone(processes, 10)
+    wait_gone(processes, 60)
     for job_id in ids:
         job = client.jobs.wait(job_id, timeout=30)
         assert job.state is JobState.SUCCEEDED
@@ -131,7 +132,7 @@ def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> No
 
 
 @pytest.mark.soak
-def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> None:
+def test_stopping_an_agent_under_load_delays_no_job(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     leaving, _ = pool.start_agent(name="leaving"), pool.start_agent(name="staying")
     with Load(pool.client(), [command("/bin/true"), command("/bin/sleep", "0.2")], pause_s=0.02) as load:
@@ -142,18 +143,18 @@ def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> N
 
 
 @pytest.mark.soak
-def test_a_drained_node_finishes_what_runs_and_ends(make_pool: MakePool) -> None:
+def test_a_drained_node_finishes_its_jobs_and_stops(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     leaving = pool.start_agent(name="leaving")
     client = pool.client()
     [job_id] = client.jobs.submit(command("/bin/sleep", "2")).job_ids
-    wait_until(lambda: jobs_of(leaving, "/bin/sleep"), 20, "the job runs")
+    wait_until(lambda: jobs_of(leaving, "/bin/sleep"), 60, "the job runs")
     client.nodes.drain(leaving.node_id)
     [later] = client.jobs.submit(command("/bin/true")).job_ids
-    job = client.jobs.wait(job_id, timeout=15)
+    job = client.jobs.wait(job_id, timeout=60)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
-    assert leaving.wait(15) == 0
+    assert leaving.wait(60) == 0
     assert client.jobs.get(later).state is JobState.QUEUED
     client.nodes.resume(leaving.node_id)
     leaving.start()
-    assert client.jobs.wait(later, timeout=20).state is JobState.SUCCEEDED
+    assert client.jobs.wait(later, timeout=60).state is JobState.SUCCEEDED

@@ -1,4 +1,4 @@
-"""A real agent under a real hub while both change their keys: work goes on, and the files are right afterwards."""
+"""A real agent and a real hub both change their keys: jobs run on, and the stored identity is right afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def known(agent: AgentProcess) -> identities.Identity:
 
 
 @pytest.mark.soak
-def test_work_goes_on_while_the_hub_and_the_node_change_their_keys(make_pool: MakePool) -> None:
+def test_jobs_run_on_while_hub_and_node_change_their_keys(make_pool: MakePool) -> None:
     pool = make_pool("sqlite")
     agent = pool.start_agent()
     client = pool.client()

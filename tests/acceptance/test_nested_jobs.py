@@ -1,4 +1,4 @@
-"""Real jobs that submit others and tell their collector, through a real agent, in the sandboxes that run here."""
+"""Real jobs submit jobs and send messages to their collector, in every sandbox that runs here."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def sam(request: pytest.FixtureRequest, make_pool: MakePool) -> Pool:
     return sam
 
 
-def test_a_function_submits_jobs_and_tells_its_collector(sam: Pool) -> None:
+def test_a_function_submits_jobs_and_sends_messages_to_its_collector(sam: Pool) -> None:
     group = sam.groups.create("nested")
     call = sam.options(children=20, group="nested", ram="512MB").submit(sum_of_squares, 5)
     assert call.result(timeout=PATIENCE_S) == {"total": 30, "first": 10_000}

@@ -1,11 +1,12 @@
-"""What programs print reaches the hub as their node reports it, whatever they print and whatever happens to the hub."""
+"""The output of programs reaches the hub exactly as their node reports it, also if the hub crashes."""
 
 from __future__ import annotations
 
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.load import command
 
@@ -35,7 +36,7 @@ def stdout_of(pool: RealPool, job_id: str) -> tuple[str, bool | None]:
     return "".join(chunk.text for chunk in chunks), pages[-1].complete
 
 
-def test_all_that_a_program_prints_is_reported_as_it_is_sent(make_pool: MakePool) -> None:
+def test_all_output_of_a_program_is_reported_as_sent(make_pool: MakePool) -> None:
     pool = make_pool("sqlite")
     pool.start_agent()
     client = pool.client()
@@ -55,7 +56,7 @@ def test_all_that_a_program_prints_is_reported_as_it_is_sent(make_pool: MakePool
 
 
 @pytest.mark.soak
-def test_a_hub_that_dies_while_output_is_sent_blames_nobody(make_pool: MakePool) -> None:
+def test_a_hub_crash_during_output_blames_neither_job_nor_node(make_pool: MakePool) -> None:
     pool = make_pool("sqlite", boot_grace_s=60)
     hub = pool.hubs[0]
     pool.start_agent()

@@ -1,4 +1,4 @@
-"""Two hubs on one PostgreSQL serve one pool; on SQLite the second one refuses."""
+"""Two hubs on one PostgreSQL database serve one pool; on SQLite the second one refuses to start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.jobs.jobs import Needs
 from computepool.sdk.pool import Pool
-from computepool.testing.processes import RealPool, free_port, wait_until
+from computepool.testing.processes import RealPool, free_port
+from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
 from tests.faults.load import Load, command, seeded
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.process
 
 KILLS = 10
 #: What must not wait for anything to run out, only for a notification.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class TwoHubs:
@@ -48,11 +49,7 @@ def test_a_job_of_one_hub_runs_on_a_node_of_the_other(two: TwoHubs) -> None:
     [job_id] = two.at_here.jobs.submit(spec).job_ids
     for client in two.clients:
         wait_until(lambda client=client: "early" in client.jobs.log_text(job_id), SOON_S, "live logs")
-        wait_until(
-            lambda client=client: client.jobs.get(job_id).state is JobState.RUNNING,
-            SOON_S,
-            "it is said to run",
-        )
+        wait_until(lambda client=client: client.jobs.get(job_id).state is JobState.RUNNING, SOON_S, "it is said to run")
     gate.touch()
     for client in two.clients:
         job = client.jobs.wait(job_id, timeout=SOON_S)
@@ -82,7 +79,7 @@ def test_cancelling_at_one_hub_stops_the_job_at_the_other(two: TwoHubs) -> None:
 
 
 @pytest.mark.soak
-def test_what_the_owner_says_at_one_hub_holds_at_the_other(two: TwoHubs) -> None:
+def test_an_owners_change_at_one_hub_applies_at_the_other(two: TwoHubs) -> None:
     node_id = two.agent.node_id
     two.at_here.nodes.pause(node_id)
     # The store says so at once; here it must have come to the hub that places jobs, as must the node itself.
@@ -108,7 +105,7 @@ def test_a_node_moves_to_the_other_hub_and_keeps_its_job(make_pool: MakePool) ->
     [job_id] = jobs.submit(command("/bin/sleep", "3")).job_ids
     wait_until(lambda: jobs_of(agent, "/bin/sleep"), SOON_S, "the job runs")
     dying.kill()
-    job = jobs.wait(job_id, timeout=20)
+    job = jobs.wait(job_id, timeout=60)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
 
 
@@ -123,13 +120,13 @@ def test_leases_of_a_dead_hubs_node_are_taken_back_by_the_other(make_pool: MakeP
     two.there.kill()
     two.agent.kill()
     two.pool.start_agent(url=two.here.url)
-    job = two.at_here.jobs.wait(job_id, timeout=20)
+    job = two.at_here.jobs.wait(job_id, timeout=60)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(180)
-def test_killing_either_under_load_loses_nothing(make_pool: MakePool) -> None:
+def test_killing_either_hub_under_load_loses_nothing(make_pool: MakePool) -> None:
     pool = make_pool("postgresql")
     hubs = [pool.hubs[0], pool.start_hub()]
     first, second = (hub.url for hub in hubs)
@@ -156,11 +153,7 @@ def test_on_sqlite_a_second_hub_refuses_to_start(make_pool: MakePool) -> None:
     data = first.settings.data_dir
     start = ["hub", "start", "--data", str(pool.folder), "--port", str(free_port())]
     refused = subprocess.run(
-        [sys.executable, "-m", "computepool.cli", *start],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
+        [sys.executable, "-m", "computepool.cli", *start], capture_output=True, text=True, check=False, timeout=90
     )
     assert refused.returncode != 0
     said = " ".join((refused.stdout + refused.stderr).split())

@@ -1,4 +1,4 @@
-"""Real nodes of several owners check each other's results; one of them lies."""
+"""Real nodes of several owners check each other's results, and one of them reports wrong ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def believed(sam: Pool, job_id: str) -> JobDetail:
     return job
 
 
-def test_a_liar_among_three_owners_is_never_believed(pool: RealPool) -> None:
+def test_wrong_results_of_one_owner_in_three_are_never_accepted(pool: RealPool) -> None:
     sam = pool.account("sam", "submitter")
     for number in range(6):
         call = sam.submit(answer, number)
@@ -59,7 +59,7 @@ def test_a_liar_among_three_owners_is_never_believed(pool: RealPool) -> None:
 
 
 @pytest.mark.soak
-def test_results_that_differ_by_nature_do_not_stall_two_owners(make_pool: MakePool) -> None:
+def test_nondeterministic_results_do_not_block_two_owners(make_pool: MakePool) -> None:
     """Nobody could ever break the tie, so nobody waits for that."""
     pool = lent_by(make_pool, "olga", "otto")
     sam = pool.account("sam", "submitter")

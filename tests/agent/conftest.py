@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,17 +16,16 @@ from typing import Any
 import pytest
 
 from computepool.agent.agent import Agent, Machine
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import probe
+from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.main import enrol
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.pythons import fetchable
-from computepool.agent.sandbox import levels
-from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
@@ -35,6 +33,7 @@ from computepool.agent.sandbox.volumes import sweep
 from computepool.core.isolation import Level
 from computepool.testing.processes import RealPool
 from tests.agent.fake_hub import CODE, FakeHub, until
+from tests.sandbox.running import make_sandbox
 
 #: Nothing is given back for being slow unless a test asks for it: the machine may be busy.
 QUICK = AgentLimits(
@@ -64,6 +63,14 @@ def runtime(ground: Path) -> Runtime:
     cache = ground / "cache"
     cache.mkdir(mode=0o755)
     return prepare_runtime(cache)
+
+
+@pytest.fixture
+def shared(ground: Path) -> Path:
+    """A folder in which jobs of every user may write."""
+    folder = Path(tempfile.mkdtemp(prefix="shared-", dir=ground))
+    folder.chmod(0o777)
+    return folder
 
 
 @pytest.fixture
@@ -109,9 +116,7 @@ StartNode = Callable[..., Any]
 
 
 @pytest.fixture
-async def start_node(
-    hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Path
-) -> AsyncIterator[StartNode]:
+async def start_node(hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Path) -> AsyncIterator[StartNode]:
     nodes: list[Node] = []
 
     async def start(
@@ -122,18 +127,14 @@ async def start_node(
             sandbox=level, gpus=False, **fields,
         )  # fmt: skip
         machine = make_machine(config, runtime, ground)
-        clock = SystemAgentClock()
+        clock = AgentClock()
         client = HubClient(config.hub_urls, clock=clock, limits=limits)
-        from computepool.agent.hub_link import identity as identities
-
         identity = identities.load(config.identity_path)
         if identity is None:
             identity = await enrol(config, machine.profile, client, clock=clock)
         client.identify(identity)
         stop = asyncio.Event()
-        agent = Agent(
-            config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher or Watcher()
-        )
+        agent = Agent(config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher or Watcher())
         node = Node(agent, config, stop, asyncio.create_task(agent.run()), machine)
         nodes.append(node)
         await until(lambda: agent.loop.last_contact is not None or node.task.done())
@@ -148,15 +149,11 @@ async def start_node(
 
 def make_machine(config: AgentConfig, runtime: Runtime, ground: Path) -> Machine:
     level = Level.parse(config.sandbox)
-    if level is Level.NAMESPACE and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
-    if level is Level.GVISOR and isinstance(found := runsc.find(), runsc.Missing):
-        pytest.skip(found.reason)
     config.work_dir.mkdir(mode=0o711, exist_ok=True)
     config.cache_dir.mkdir(mode=0o755, exist_ok=True)
     hardware = probe.Hardware(cores=2, ram_mb=4096, disk_mb=4096, cards=())
     profile = probe.profile(
         config, hardware, level=level, python=PYTHON, fetches_python=fetchable(config), version="test"
     )
-    sandbox = levels.make(level, SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
+    sandbox = make_sandbox(level, SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
     return Machine(sandbox=sandbox, runtime=runtime, cards=(), profile=profile)

@@ -7,10 +7,11 @@ import base64
 import contextlib
 import email.utils
 import hashlib
+import itertools
 import json
 import socket
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -18,7 +19,7 @@ import cloudpickle
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason, Verdict
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
@@ -68,13 +69,12 @@ def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.s
 class FakeHub:
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
-        self.clock = SystemAgentClock()
+        self.clock = AgentClock()
         self.node_keys: dict[str, Ed25519PublicKey] = {}
         self.codes = {CODE}
         self.interval_ms, self.lease_ms, self.fence_ms = 2_000, 60_000, 10_000
         self.state = "active"
         self.cancel: set[str] = set()
-        self.lanes = ["lane0", "lane1"]
         self.window = 64  #: granted and not reported, in all
         self.reports: dict[str, Report] = {}
         self.order: list[str] = []  #: attempts in the order their reports arrived
@@ -90,7 +90,8 @@ class FakeHub:
         self.granted: set[str] = set()
         self.artifacts: dict[str, bytes] = {}
         self.checkpoints: list[CheckpointReport] = []
-        self.no_more = ""  #: why checkpoints are refused
+        #: For the next checkpoints: why the hub does not keep them, or what it raises.
+        self.checkpoint_faults: list[str | ComputePoolError] = []
         self.partial: dict[str, bytes] = {}
         self.early = 0  #: how many polls are answered at once, with nothing
         self.tamper: Callable[[NextReply], NextReply] | None = None
@@ -106,7 +107,7 @@ class FakeHub:
         self._turn = 0
         self._delivered: dict[str, Grant] = {}
         self._count = 0
-        self._lane_turn = 0
+        self._lane_turns = itertools.cycle(("lane0", "lane1"))
         self._news = asyncio.Event()
         self._server: uvicorn.Server | None = None
         self.url = ""
@@ -119,11 +120,9 @@ class FakeHub:
         *,
         account: str = OWNER,
         lane: str | None = None,
-        payload_artifact: str | None = None,
-        gpus: tuple[int, ...] = (),
-        paid_ms: int | None = None,
+        **fields: Any,
     ) -> list[str]:
-        """One attempt per payload (arguments of a function); their attempt ids."""
+        """One attempt per payload (arguments of a function); returns their ids. `lane`: None takes turns."""
         body = spec.body()
         digest = spec_digest(body)
         self.specs[digest] = body
@@ -131,37 +130,38 @@ class FakeHub:
         items = payloads if payloads is not None else [None]
         for item, payload in enumerate(items):
             self._count += 1
-            attempt_id = f"job{self._count:06d}-1"
+            job_id = f"job{self._count:06d}"
             grant = Grant(
-                attempt_id=attempt_id,
+                attempt_id=f"{job_id}-1",
                 attempt_no=1,
-                job_id=f"job{self._count:06d}",
-                lane=lane or self.lanes[self._lane_turn % len(self.lanes)],
+                job_id=job_id,
+                lane=lane or next(self._lane_turns),
                 spec=digest,
                 account_id=account,
                 payload=payload,
-                payload_artifact=payload_artifact,
                 item=item,
                 items=len(items),
-                gpus=list(gpus),
-                paid_ms=paid_ms,
+                **fields,
             )
-            self._lane_turn += lane is None
             self._backlog.append(grant)
-            ids.append(attempt_id)
+            ids.append(grant.attempt_id)
         self._news.set()
         return ids
 
-    async def run(
-        self, spec: JobSpec, payload: Any = None, *, timeout_s: float = 15.0, **fields: Any
-    ) -> Report:
+    async def run(self, spec: JobSpec, payload: Any = None, *, timeout_s: float = 60, **fields: Any) -> Report:
         """One attempt, from its submission to its report."""
         [attempt_id] = self.submit(spec, [payload], **fields)
         return await self.report(attempt_id, timeout_s=timeout_s)
 
-    async def report(self, attempt_id: str, *, timeout_s: float = 15.0) -> Report:
-        await until(lambda: attempt_id in self.reports, timeout_s=timeout_s)
-        return self.reports[attempt_id]
+    async def report(self, attempt_id: str, *, timeout_s: float = 60) -> Report:
+        [report] = await self.reports_of([attempt_id], timeout_s=timeout_s)
+        return report
+
+    async def reports_of(self, attempts: Iterable[str], *, timeout_s: float = 60) -> list[Report]:
+        """The reports of these attempts, in this order, when all have arrived."""
+        ids = list(attempts)
+        await until(lambda: self.reports.keys() >= set(ids), timeout_s=timeout_s)
+        return [self.reports[id_] for id_ in ids]
 
     def stop_attempt(self, attempt_id: str) -> None:
         self.cancel.add(attempt_id)
@@ -222,14 +222,13 @@ class FakeHub:
         try:
             status, body = await self._route(scope, path, receive)
         except ComputePoolError as error:
-            status, body = {"unauthenticated": 401}.get(error.code, 400), _problem_of(error)
+            status = 401 if isinstance(error, Unauthenticated) else 400
+            body = _problem(status, error.detail, code=error.code)
         if fault == "drop":
             raise ConnectionAbortedError("as the test wished")
         return await self._reply(send, status, body)
 
-    async def _reply(
-        self, send: Any, status: int, body: bytes, headers: Mapping[str, str] | None = None
-    ) -> None:
+    async def _reply(self, send: Any, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         date = email.utils.formatdate((self.clock.now_ms() + self.time_offset_ms) / 1000, usegmt=True)
         head = [(b"content-type", b"application/json"), (b"date", date.encode())]
         head += [(b"content-length", str(len(body)).encode())] if status != 204 else []
@@ -306,9 +305,7 @@ class FakeHub:
         turn = self._turn
         self._news.set()  # an older poll of this node: its connection is gone
         await asyncio.sleep(0)
-        for grant in [
-            self._delivered.pop(id_) for id_ in list(self._delivered) if id_ not in request.holding
-        ]:
+        for grant in [self._delivered.pop(id_) for id_ in list(self._delivered) if id_ not in request.holding]:
             if grant.attempt_id not in self.reports:  # its reply was lost on the way; say it again
                 self._backlog.appendleft(grant)
                 self._open -= 1
@@ -390,9 +387,12 @@ class FakeHub:
     def _checkpoint(self, node_id: str, report: CheckpointReport) -> bytes:
         assert signed_by(self.node_keys[node_id], report.signature, report.signed_text())
         assert all(file.digest in self.artifacts for file in report.files)
-        if not self.no_more:
+        fault = self.checkpoint_faults.pop(0) if self.checkpoint_faults else ""
+        if isinstance(fault, ComputePoolError):
+            raise fault
+        if not fault:
             self.checkpoints.append(report)
-        return CheckpointReply(kept=not self.no_more, reason=self.no_more).model_dump_json().encode()
+        return CheckpointReply(kept=not fault, reason=fault).model_dump_json().encode()
 
     async def _artifact(self, scope: Any, method: str, path: str, receive: Any) -> tuple[int, bytes]:
         digest = path.split("/")[2]
@@ -439,31 +439,25 @@ async def _body(receive: Any) -> bytes:
             return b"".join(parts)
 
 
-def _problem(status: int, detail: str = "as the test wished") -> bytes:
-    codes = {
-        400: "bad_request",
-        401: "unauthenticated",
-        404: "not_found",
-        409: "conflict",
-        416: "bad_request",
-        429: "rate_limited",
-        507: "out_of_space",
-    }
-    code = codes.get(status, "unavailable")
+_CODES = {
+    400: "bad_request",
+    401: "unauthenticated",
+    404: "not_found",
+    409: "conflict",
+    416: "bad_request",
+    429: "rate_limited",
+    507: "out_of_space",
+}
+
+
+def _problem(status: int, detail: str = "as the test wished", *, code: str = "") -> bytes:
+    code = code or _CODES.get(status, "unavailable")
     return json.dumps({"title": code, "status": status, "code": code, "detail": detail}).encode()
-
-
-def _problem_of(error: ComputePoolError) -> bytes:
-    return json.dumps(
-        {"title": error.code, "status": 400, "code": error.code, "detail": error.detail}
-    ).encode()
 
 
 # ---------------------------------------------------------------- specs and payloads
 def command(*argv: str, timeout_s: float = 30, **needs: Any) -> JobSpec:
-    return JobSpec(
-        kind=JobKind.COMMAND, name="command", argv=list(argv), timeout_s=timeout_s, needs=Needs(**needs)
-    )
+    return JobSpec(kind=JobKind.COMMAND, name="command", argv=list(argv), timeout_s=timeout_s, needs=Needs(**needs))
 
 
 def script(source: str, *argv: str, name: str = "script", **fields: Any) -> JobSpec:
@@ -479,7 +473,7 @@ def payload(*args: Any, **kwargs: Any) -> str:
     return base64.b64encode(cloudpickle.dumps((args, kwargs))).decode()
 
 
-async def until(condition: Callable[[], Any], *, timeout_s: float = 15.0) -> None:
+async def until(condition: Callable[[], Any], *, timeout_s: float = 60) -> None:
     """Wait for `condition`; fails, naming what was waited for, after a deadline."""
     try:
         async with asyncio.timeout(timeout_s):

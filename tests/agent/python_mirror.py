@@ -1,4 +1,4 @@
-"""A mirror of Pythons on this machine: another interpreter that it has, packed as uv expects it, and what that one pickles."""
+"""A mirror of Pythons on this machine: another installed interpreter, packed as uv expects it, and functions that it pickles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASK = "import sys; print(sys.base_prefix, '.'.join(map(str, sys.version_info[:3
 
 @dataclass(frozen=True)
 class Other:
-    """Another Python than the one that the tests run with."""
+    """A Python other than the tests' own."""
 
     program: Path
     prefix: Path
@@ -36,46 +36,38 @@ class Other:
         return self.version.rpartition(".")[0]
 
     def pickled(self, source: str, folder: Path) -> str:
-        """`function` of this source, pickled by it, as a spec has it."""
+        """The `function` in this source, pickled by this Python, as a spec contains it."""
         (folder / "cloudpickle").mkdir(parents=True, exist_ok=True)
         shutil.copytree(Path(cloudpickle.__file__).parent, folder / "cloudpickle", dirs_exist_ok=True)
         program = f"{source}\nimport base64, cloudpickle\nprint(base64.b64encode(cloudpickle.dumps(function)).decode())"
         env = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        said = subprocess.run(
+        ran = subprocess.run(
             [self.program, "-c", program], env=env, capture_output=True, text=True, check=True, timeout=60
         )
-        return said.stdout.strip()
-
-
-def other_python() -> Other:
-    found = _found()
-    if found is None:
-        pytest.skip(f"there is no CPython of {LEAST[0]}.{LEAST[1]} or newer here besides {PYTHON}")
-    return found
+        return ran.stdout.strip()
 
 
 @functools.cache
-def _found() -> Other | None:
+def other_python() -> Other:
     installed = sorted(Path.home().glob(".pyenv/versions/*/bin"))
     folders = [*map(Path, os.get_exec_path()), *installed, Path("/usr/bin"), Path("/usr/local/bin")]
     for folder in folders:
         for program in sorted(folder.glob("python3.[0-9][0-9]")):
-            if (known := _asked(program)) is not None:
-                return known
-    return None
+            if (found := _inspect(program)) is not None:
+                return found
+    pytest.skip(f"there is no CPython of {LEAST[0]}.{LEAST[1]} or newer here besides {PYTHON}")
 
 
-def _asked(program: Path) -> Other | None:
-    """None where it is the tests' own, too old, or no interpreter after all."""
-    said = subprocess.run(
-        [program, "-I", "-c", _ASK], capture_output=True, text=True, check=False, timeout=60
-    ).stdout.split()
-    if len(said) != 3 or said[2] != "cpython":
+def _inspect(program: Path) -> Other | None:
+    """None if it is the tests' own Python, too old, or no interpreter at all."""
+    command = [program, "-I", "-c", _ASK]
+    facts = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.split()
+    if len(facts) != 3 or facts[2] != "cpython":
         return None
-    prefix, minor = Path(said[0]), said[1].rpartition(".")[0]
+    prefix, minor = Path(facts[0]), facts[1].rpartition(".")[0]
     usable = tuple(map(int, minor.split("."))) >= LEAST and minor != PYTHON
     real = prefix / "bin" / f"python{minor}"
-    return Other(real, prefix, said[1]) if usable and real.is_file() else None
+    return Other(real, prefix, facts[1]) if usable and real.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ class Mirror:
     archive: Path
 
     def listed(self, file: Path, *, url: str = "", sha256: str = "") -> str:
-        """A list of downloads with this one alone; wrong about it, where a test says so."""
+        """A list with only this download. A test may state a wrong address or digest."""
         major, minor, patch = map(int, self.other.version.split("."))
         entry = {
             "name": "cpython",
@@ -106,7 +98,7 @@ class Mirror:
 
 
 def make_mirror(folder: Path) -> Mirror:
-    """In the layout of the builds that uv downloads: everything below `python`."""
+    """Packs it in the layout of the builds that uv downloads: everything below `python`."""
     other = other_python()
     name = f"python{other.minor}"
     archive = folder / f"{name}.tar.gz"

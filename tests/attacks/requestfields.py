@@ -1,4 +1,4 @@
-"""Every string that a request may carry, found in the API's own description: a new field is covered by itself."""
+"""Every string that a request may carry, found in the API's own description, so that new fields are covered."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def places(schema: dict[str, Any], at: Place = ()) -> Iterator[Place]:
 
 
 def planted(operation: Operation, at: Place, word: str, *, into: Any = None) -> Any:
-    """The example with the word at this place; what is missing on the way is made, as small as it may be."""
+    """The example with the word at this place; missing parents are created, as small as possible."""
     found = copy.deepcopy(operation.example if into is None else into)
     return _set(found, operation.schema, at, word)
 
@@ -94,7 +94,7 @@ def _inner(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(schema: dict[str, Any], step: str | int) -> dict[str, Any]:
-    """Of several shapes, the one that has such a step."""
+    """The alternative of the schema that has such a step."""
     schema = _resolved(schema)
     for choice in ("anyOf", "oneOf", "allOf"):
         for one in map(_resolved, schema.get(choice, [])):

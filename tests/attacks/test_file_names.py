@@ -1,4 +1,4 @@
-"""Hostile names of files: nothing is ever written, or read, outside the folder it belongs to, and no header is made of one.
+"""Hostile file names: nothing is written or read outside its folder, and no header contains a name.
 
 There are no archives here: the hub, the clients and the protocol pack and unpack nothing.
 """
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import stage
 from computepool.core.errors import ComputePoolError
-from computepool.protocol.filenames import check_name
+from computepool.protocol.files import check_name
 from computepool.sdk.jobs.outcome import place
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import upload
@@ -42,19 +42,16 @@ ANY = st.one_of(
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
-    """All there is, without following links."""
+    """Everything in the folder, without following links."""
     found = {}
     for path in sorted(root.rglob("*")):
         mode = path.lstat().st_mode
-        found[str(path.relative_to(root))] = (
-            stat.S_IFMT(mode),
-            path.read_bytes() if stat.S_ISREG(mode) else b"",
-        )
+        found[str(path.relative_to(root))] = (stat.S_IFMT(mode), path.read_bytes() if stat.S_ISREG(mode) else b"")
     return found
 
 
 class Ground:
-    """A folder to write into, with a way out of it, and neighbours that must stay as they are."""
+    """A folder to write into, with links that lead out of it, and neighbours that must not change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -101,7 +98,7 @@ def test_inputs_are_placed_in_the_work_folder_or_not_at_all(name: str) -> None:
 @given(ANY)
 @example("link/x")
 def test_a_clients_outputs_land_in_the_folder_it_named(name: str) -> None:
-    """Names of outputs are a stranger's words to who fetches them."""
+    """Whoever fetches outputs must not trust their names."""
     with tempfile.TemporaryDirectory() as folder:
         inside = Path(folder) / "out"
         try:
@@ -153,20 +150,13 @@ async def test_an_artifacts_name_is_no_header_and_no_path(hub: HubDouble, name: 
     assert "set-cookie" not in fetched.headers
     new = {path.name for path in hub.hub.settings.data_dir.rglob("*") if path.is_file()} - before
     named = [file for file in new if not file.startswith("hub.sqlite")]
-    assert all(re.fullmatch(rf"{digest}\.[0-9a-f]{{16}}", file) for file in named), (
-        "on disk it is called by its digest"
-    )
+    assert all(re.fullmatch(rf"{digest}\.[0-9a-f]{{16}}", file) for file in named), "on disk it is called by its digest"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name], ids=ascii)
 async def test_names_in_jobs_have_no_control_characters_and_stay_words(hub: HubDouble, name: str) -> None:
     digest = await upload(hub.admin, b"an input")
-    spec = {
-        "kind": "command",
-        "name": "n",
-        "argv": ["x"],
-        "inputs": [{"name": name, "digest": digest, "size": 8}],
-    }
+    spec = {"kind": "command", "name": "n", "argv": ["x"], "inputs": [{"name": name, "digest": digest, "size": 8}]}
     sent = name.encode(errors="surrogatepass").decode(errors="replace") if "\udc80" in name else name
     spec["inputs"][0]["name"] = sent  # type: ignore[index]
     answer = await hub.admin.post("/jobs", json={"spec": spec, "items": [{}]})
@@ -174,16 +164,14 @@ async def test_names_in_jobs_have_no_control_characters_and_stay_words(hub: HubD
 
 
 def _is_accepted(name: str) -> bool:
-    """As a node would place it: what it refuses is refused before it has to."""
+    """The hub refuses the names that a node would refuse."""
     try:
         return bool(check_name(name)) and len(name) <= 255
     except ValueError:
         return False
 
 
-@pytest.mark.parametrize(
-    "path", ["../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/x", "0" * 63, "A" * 64]
-)
+@pytest.mark.parametrize("path", ["../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/x", "0" * 63, "A" * 64])
 async def test_an_artifacts_address_is_its_digest_and_nothing_else(hub: HubDouble, path: str) -> None:
     answer = await hub.admin.get(f"/artifacts/{path}")
     assert answer.status_code in (404, 405, 422)

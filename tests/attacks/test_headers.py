@@ -1,4 +1,4 @@
-"""What every answer tells a browser, on every kind of route and refusal."""
+"""Security headers of every kind of response and refusal."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ async def answers(hub: HubDouble) -> list[tuple[str, dict[str, str]]]:
         await client.post("/next", json={}),
         await hub.admin.get("/jobs/none"),
         await hub.admin.get("/credits/statement.csv"),
-        await hub.client((await hub.node()).client.headers["Authorization"][7:]).post(
-            "/next", json={"boot_id": 1}
-        ),
+        await hub.client((await hub.node()).client.headers["Authorization"][7:]).post("/next", json={"boot_id": 1}),
     ]
     return [
         (f"{answer.request.method} {answer.request.url.path} {answer.status_code}", dict(answer.headers))

@@ -1,4 +1,4 @@
-"""Job tokens that the hub did not sign for this node: an agent takes none of them, and the honest one it takes."""
+"""Job tokens that the hub did not sign for this node: an agent accepts none of them, and accepts the genuine one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from computepool.agent.hub_link.identity import Identity
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
-from computepool.core.resources import Capacity
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes.nodes import Grant, NextReply
+from computepool.protocol.nodes.nodes import Grant, NextReply, Profile
 from computepool.protocol.tokens import (
     JOB_TYPE,
     NODE_TYPE,
@@ -43,12 +42,7 @@ DROP = object()
 
 def _grant() -> Grant:
     return Grant(
-        attempt_id="job_1-1",
-        job_id="job_1",
-        attempt_no=1,
-        account_id="acc_1",
-        spec=spec_digest(BODY),
-        lane="l",
+        attempt_id="job_1-1", job_id="job_1", attempt_no=1, account_id="acc_1", spec=spec_digest(BODY), lane="l"
     )
 
 
@@ -63,12 +57,7 @@ class Mint:
     grants: dict[str, str] = field(default_factory=lambda: {"job_1-1": _grant().digest()})
 
     def good(self, **changes: Any) -> str:
-        usual: dict[str, Any] = {
-            "node_id": NODE,
-            "grants": self.grants,
-            "issued_s": NOW_S,
-            "expires_s": NOW_S + 3600,
-        }
+        usual: dict[str, Any] = {"node_id": NODE, "grants": self.grants, "issued_s": NOW_S, "expires_s": NOW_S + 3600}
         return sign_job_token(JobToken(**usual | changes), key=self.key, kid="k1")
 
     def claims(self, **changes: Any) -> dict[str, Any]:
@@ -87,7 +76,7 @@ class Mint:
         return f"{signed}.{b64((sign or self.key.sign)(signed.encode()))}"
 
     def own(self, *, headers: dict[str, Any] | None = None, **changes: Any) -> str:
-        """Really signed by the hub's key: what is wrong is what it says."""
+        """Signed by the hub's own key: only the content is wrong."""
         head = {"alg": "EdDSA", "typ": JOB_TYPE, "kid": "k1"} | (headers or {})
         kept = {name: value for name, value in head.items() if value is not DROP}
         return self.raw(kept, self.claims(**changes))
@@ -209,10 +198,8 @@ IDENTITY = Identity(
 
 
 def admitted(token: str | None) -> bool:
-    rules, capacity = OwnerRules(Path("/nowhere")), Capacity(cpu_milli=1_000, ram_mb=1_000, disk_mb=1_000)
-    gatekeeper = Gatekeeper(
-        IDENTITY, level=Level.NAMESPACE, trusted=(), cards=0, rules=rules, capacity=capacity
-    )
+    profile = Profile(name="n", cores=1, ram_mb=1_000, disk_mb=1_000, python="3.11", isolation=Level.NAMESPACE.label)
+    gatekeeper = Gatekeeper(IDENTITY, profile, OwnerRules(Path("/nowhere")))
     reply = NextReply(
         hub_time_ms=NOW_S * 1000,
         interval_ms=1,
@@ -228,12 +215,12 @@ def admitted(token: str | None) -> bool:
 
 
 @pytest.mark.parametrize("kind", list(FORGED))
-def test_an_agent_refuses(kind: str) -> None:
+def test_an_agent_refuses_a_forged_token(kind: str) -> None:
     assert not admitted(FORGED[kind](MINT))
 
 
 def test_the_honest_token_is_taken() -> None:
-    """Or the tests above would prove nothing; made by the hub's own function and by the forger's tools."""
+    """Otherwise the tests above would prove nothing. One is made by the hub's function, one by the forger's tools."""
     assert admitted(MINT.good())
     assert admitted(MINT.own())
     assert not admitted(None)
@@ -250,9 +237,7 @@ def test_no_token_survives_a_change_of_one_character(place: int, change: int) ->
 
 
 @given(
-    st.text(max_size=300)
-    | st.binary(max_size=200).map(b64)
-    | st.lists(st.text(max_size=40), max_size=5).map(".".join)
+    st.text(max_size=300) | st.binary(max_size=200).map(b64) | st.lists(st.text(max_size=40), max_size=5).map(".".join)
 )
 def test_whatever_comes_is_refused_with_one_kind_of_error(text: str) -> None:
     with pytest.raises(Unauthenticated):

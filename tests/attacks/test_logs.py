@@ -1,4 +1,4 @@
-"""Foreign words in the logs of hub and agent, and in the errors of the SDK: a line stays a line, and nothing is obeyed."""
+"""Hostile text in the logs of hub and agent, and in errors of the SDK: a line stays one line, and no terminal obeys it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.owner.manifest import Manifest
 from computepool.agent.owner.owner_console import OwnerConsole
@@ -60,8 +60,8 @@ def test_a_line_of_the_log_stays_one_and_commands_nothing(text: str) -> None:
         assert is_plain(line[:-1]), ascii(line)
 
 
-def test_the_agents_own_log_is_made_so() -> None:
-    """With tracebacks, whose lines are their own."""
+def test_the_agents_own_log_escapes_terminal_commands() -> None:
+    """Including tracebacks, which keep their lines."""
     program = (
         "import logging\n"
         "from computepool.protocol import plain_log\n"
@@ -86,7 +86,7 @@ def test_errors_of_the_sdk_command_no_terminal(text: str) -> None:
 
 
 class NoHub(BaseHTTPRequestHandler):
-    """A portal, or a proxy. Asked for /404 it answers so."""
+    """A captive portal, or a proxy; it answers 404 for /404."""
 
     body = b""
 
@@ -106,7 +106,7 @@ def test_an_answer_that_is_no_hubs_commands_no_terminal(monkeypatch: pytest.Monk
         with closing(Transport(f"http://127.0.0.1:{server.server_port}", None, retry_for=0)) as hub:
             for text in HOSTILE:
                 monkeypatch.setattr(NoHub, "body", text.encode())
-                for ask in (partial(hub.ask, Problem, "GET"), hub.get_json):
+                for ask in (partial(hub.request, Problem, "GET"), hub.get_json):
                     for path in ("/200", "/404"):
                         with pytest.raises(ComputePoolError) as refused:
                             ask(path)
@@ -123,7 +123,7 @@ def test_a_strangers_value_commands_no_terminal_where_it_is_shown(text: str) -> 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_a_line_of_the_owners_console_stays_one(text: str) -> None:
     out = io.StringIO()
-    OwnerConsole(clock=SystemAgentClock(), limits=AgentLimits(), stream=out).show(f"Warning: {text}")
+    OwnerConsole(clock=AgentClock(), limits=AgentLimits(), stream=out).show(f"Warning: {text}")
     assert is_plain(out.getvalue()[:-1]), ascii(out.getvalue())
 
 
@@ -140,8 +140,8 @@ PROFILE = {"name": "n", "cores": 1, "ram_mb": 1, "disk_mb": 1, "python": "3.11"}
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_no_new_name_has_any_of_it(text: str) -> None:
-    """Of jobs see tests/hub/poison.py."""
+def test_no_new_name_may_contain_terminal_commands(text: str) -> None:
+    """For names in jobs see tests/hub/poison.py."""
     poll = {"boot_id": "b", "profile": PROFILE}
     assert NextRequest.model_validate(poll).profile is not None
     made: list[tuple[type[BaseModel], dict[str, Any]]] = [

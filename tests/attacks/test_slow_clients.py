@@ -1,4 +1,4 @@
-"""Clients that take their time, or send too much: they are let go, and meanwhile nobody else waits."""
+"""Clients that are slow, or send too much, are disconnected, and meanwhile nobody else waits."""
 
 from __future__ import annotations
 
@@ -31,31 +31,20 @@ POST = b"POST /api/v1/signin HTTP/1.1\r\nHost: hub\r\nContent-Type: application/
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHub]:
-    chosen = {
-        "header_deadline_s": DEADLINE_S,
-        "body_grace_s": DEADLINE_S,
-        "interval_min_s": 6,
-        "interval_max_s": 6,
-    }
+    chosen = {"header_deadline_s": DEADLINE_S, "body_grace_s": DEADLINE_S, "interval_min_s": 6, "interval_max_s": 6}
     with serving(tmp_path_factory.mktemp("hub"), **chosen) as running:
         yield running
 
 
 class Node:
-    """Enrolled, and speaking over one kept connection as agents do."""
+    """An enrolled node that keeps one connection, as agents do."""
 
     def __init__(self, hub: ServedHub) -> None:
         self.client = hub.client()
         code = self.client.post("/nodes/codes").json()["code"]
         key = Ed25519PrivateKey.generate()
         proof = b64(key.sign(code.encode()))
-        sent = {
-            "code": code,
-            "public_key": public_text(key),
-            "proof": proof,
-            "protocol": 1,
-            "profile": PROFILE,
-        }
+        sent = {"code": code, "public_key": public_text(key), "proof": proof, "protocol": 1, "profile": PROFILE}
         node_id = self.client.post("/nodes/register", json=sent).json()["node_id"]
         now_s = self.client.get("/hub").json()["time_ms"] // 1000
         self.client.headers["Authorization"] = (
@@ -83,7 +72,7 @@ def still_serves(hub: ServedHub) -> bool:
 
 
 class Trickle(threading.Thread):
-    """Sends one byte a connection and half second, until the hub hangs up."""
+    """Sends one byte over each connection every half second, until the hub closes it."""
 
     def __init__(self, connections: list[socket.socket], piece: bytes) -> None:
         super().__init__(daemon=True)
@@ -128,7 +117,7 @@ class Trickle(threading.Thread):
 
 
 def openings() -> list[bytes]:
-    """What slow clients begin with: nothing, headers that do not end, a body that does not come."""
+    """How slow clients begin: with nothing, endless headers, or a body that does not arrive."""
     body = POST + b"Content-Length: 100000\r\n\r\n{"
     chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n"
     return [b"", HEADERS, HEADERS + b"X-A: ", body, chunked, b"\r\n"]
@@ -158,7 +147,7 @@ def test_heartbeats_are_quick_while_hundreds_of_slow_clients_hold_on(hub: Served
 
 
 def closed_after(connection: socket.socket, *, limit_s: float) -> float | None:
-    """How long until the hub hangs up; None if it has not by then."""
+    """Seconds until the hub closes the connection; None if it does not in time."""
     began = time.monotonic()
     connection.settimeout(limit_s)
     try:
@@ -173,7 +162,7 @@ def closed_after(connection: socket.socket, *, limit_s: float) -> float | None:
 
 @pytest.mark.soak
 def test_each_way_to_be_slow_is_noticed(hub: ServedHub) -> None:
-    """Without another byte, too."""
+    """Even if they send nothing more."""
     connections = [hub.connect() for _ in openings()]
     for connection, opening in zip(connections, openings(), strict=True):
         connection.sendall(opening)
@@ -183,7 +172,7 @@ def test_each_way_to_be_slow_is_noticed(hub: ServedHub) -> None:
 
 
 def answered(connection: socket.socket) -> bool:
-    """The whole of the short answer about the hub has come, and it is one."""
+    """Whether the complete response about the hub has arrived."""
     heard = b""
     while not heard.endswith(b"}"):
         piece = connection.recv(65536)
@@ -215,7 +204,7 @@ def test_who_waits_for_an_answer_or_rests_between_requests_is_not_slow(hub: Serv
 
 @pytest.mark.soak
 def test_a_body_of_the_least_speed_is_taken(tmp_path: Path) -> None:
-    """A little faster than a kilobyte a second, for longer than the grace."""
+    """A little faster than one kilobyte a second, for longer than the grace period."""
     sent = json.dumps({"code": "x" * 32, "name": "n"}).encode()
     sent += b" " * (5_000 - len(sent))
     with serving(tmp_path, body_grace_s=2) as hub, hub.connect() as connection:
@@ -224,9 +213,7 @@ def test_a_body_of_the_least_speed_is_taken(tmp_path: Path) -> None:
         for start in range(0, 5_000, 1_000):
             connection.sendall(sent[start : start + 1_000])
             time.sleep(max(0.0, began + 0.5 * (start / 1_000 + 1) - time.monotonic()))
-        assert connection.recv(65536).startswith(b"HTTP/1.1 422"), (
-            "it was read to its end, and the code is wrong"
-        )
+        assert connection.recv(65536).startswith(b"HTTP/1.1 422"), "it was read to its end, and the code is wrong"
 
 
 @pytest.mark.soak

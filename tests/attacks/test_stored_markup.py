@@ -1,4 +1,4 @@
-"""Markup, formulas and terminal commands as names, notes, errors and logs: they come back as the text they are."""
+"""Markup, formulas and terminal commands in names, notes, errors and logs come back as plain text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from computepool.testing.node import NodeDouble
 from tests.attacks.requestfields import DOCUMENT, Operation, Place, operations, places, planted
 from tests.hub.cast import Cast
 from tests.hub.identity.test_signing_in import SAME
-from tests.payouts.earning import LEAST, earn
+from tests.hub.money.payouts.earning import LEAST, earn
 
 SCRIPT = "<script>alert(1)</script>"
 PAYLOADS = [
@@ -97,7 +97,7 @@ class Attack:
     open: set[tuple[str, Place]] = field(default_factory=set)
 
     async def send(self, operation: Operation, body: Any) -> httpx2.Response:
-        """By who may, about something that is there, signed where it must be."""
+        """Send it as a caller who may, about an existing object, and signed if necessary."""
         client, path = self.hub.admin, operation.path
         if operation.by_node and operation.name != "register":
             client = (await self._node(operation)).client
@@ -123,16 +123,10 @@ class Attack:
         return self.worker if operation.name in ("complete", "receive_logs") else self.cast.node
 
     async def _bound(self, operation: Operation, body: Any) -> Any:
-        """A node speaks about an attempt that it holds, and signs."""
+        """Let the node name an attempt that it holds, and sign."""
         node = await self._node(operation)
         if operation.name in ("next", "heartbeat"):
-            return {
-                **body,
-                "boot_id": node.boot_id,
-                "wait_ms": 0,
-                "claim": False,
-                "holding": sorted(node.holding),
-            }
+            return {**body, "boot_id": node.boot_id, "wait_ms": 0, "claim": False, "holding": sorted(node.holding)}
         if operation.name not in ("complete", "receive_logs", "receive_hardware"):
             return body
         attempt_id = await self._held(node) if operation.name != "receive_hardware" else ""
@@ -174,7 +168,7 @@ async def attack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Atta
 
 
 async def _fill(attack: Attack) -> None:
-    """First which places take such words at all, each by itself; then every payload into all of them."""
+    """Find the places that accept such text, one by one, and then send every payload in all of them."""
     for operation in operations():
         where = []
         for at in dict.fromkeys(places(operation.schema)):
@@ -200,7 +194,7 @@ async def test_words_reach_every_field_that_takes_any(attack: Attack) -> None:
 
 
 async def everything(attack: Attack) -> list[httpx2.Response]:
-    """Every list and every single thing that the API shows an administrator."""
+    """Every list and every object that the API shows an administrator."""
     client, found = attack.hub.admin, []
     for path, methods in DOCUMENT["paths"].items():
         if "get" in methods and "{" not in path and not path.endswith(("/stream", "/news")):
@@ -345,25 +339,28 @@ def test_nothing_that_commands_a_terminal_is_printed(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", PAYLOADS)
-def test_other_words_are_printed_as_they_are(text: str) -> None:
+def test_text_without_terminal_commands_is_printed_unchanged(text: str) -> None:
     assert printable(text) == text
     assert printable(f"\x1b[31m{text}\x1b[0m", colours=True) == f"\x1b[31m{text}\x1b[0m"
 
 
 @pytest.mark.parametrize("text", ANSI)
-def test_tables_fields_and_notes_are_harmless(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_fields_notes_and_json_are_harmless(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     output.print_table(("NAME", "WORDS"), [(text, f"a\tb\nc{text}")], empty="")
     output.print_fields([("name", text)])
     output.write_line(text)
     output.note(text)
-    output.print_json([{"name": text}])
+    monkeypatch.setattr(output, "_as_json", True)
+    assert output.printed_json({"name": text})
     written = capsys.readouterr()
     assert HARMLESS.fullmatch(written.out + written.err)
     assert len(written.out.splitlines()[0].split("\t")) == 2, "one row of two columns"
 
 
 def test_commands_print_through_one_door() -> None:
-    """Exports write what the hub sent, for files and pipes; all else goes through output.py."""
+    """Exports write what the hub sent, for files and pipes; everything else goes through output.py."""
     folder = Path(output.__file__).parent
     direct = {
         path.name

@@ -1,4 +1,4 @@
-"""Bodies of callers who are not known: no byte of them is read, whatever the route, however they are sent."""
+"""Bodies of unknown callers are not read, whatever the route and however they are sent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHub]:
 
 
 def routes() -> list[tuple[str, str]]:
-    """Every documented one that takes a body."""
+    """Every documented route that takes a body."""
     document = create_api().openapi()
     found = [
         (method.upper(), path)
@@ -54,9 +54,7 @@ def head(method: str, path: str, *lines: str) -> bytes:
     filled = re.sub(r"\{digest\}", "0" * 64, path)
     filled = re.sub(r"\{[^}]+\}", "x", filled)
     said = "".join(lines)
-    return (
-        f"{method} /api/v1{filled} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\n{said}\r\n"
-    ).encode()
+    return (f"{method} /api/v1{filled} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\n{said}\r\n").encode()
 
 
 def still_serves(hub: ServedHub) -> bool:
@@ -73,9 +71,7 @@ def status(connection: socket.socket) -> int:
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 @pytest.mark.parametrize("framing", [f"Content-Length: {DECLARED}\r\n", "Transfer-Encoding: chunked\r\n"])
-def test_every_route_refuses_a_stranger_before_the_body_has_come(
-    hub: ServedHub, stranger: str, framing: str
-) -> None:
+def test_every_route_refuses_a_stranger_before_the_body_has_come(hub: ServedHub, stranger: str, framing: str) -> None:
     part = b"400\r\n" + b"[" * 1024 + b"\r\n" if "chunked" in framing else b"[" * 1024
     for method, path in routes():
         if path in OPEN and "chunked" in framing:
@@ -107,7 +103,7 @@ def test_a_stranger_is_not_asked_to_go_on(hub: ServedHub) -> None:
 
 
 def test_a_refused_sender_is_not_listened_to_for_long(hub: ServedHub) -> None:
-    """The rest of a body that was refused costs the hub little more than what the kernel has taken already."""
+    """The rest of a refused body costs the hub little more than what the kernel has accepted already."""
     sent, ends_at = 0, time.monotonic() + PATIENCE_S
     with hub.connect() as connection:
         connection.sendall(head("POST", "/jobs", f"Content-Length: {2**40}\r\n"))
@@ -146,7 +142,7 @@ def test_many_large_bodies_of_strangers_cost_no_memory(hub: ServedHub) -> None:
 
 
 def test_an_address_has_few_bodies_on_their_way(hub: ServedHub) -> None:
-    """Senders that never finish hold what they sent, so there are not many; another caller is not kept waiting."""
+    """Unfinished bodies occupy memory, so their number is limited, and other callers do not wait."""
     most = Settings().arriving_bodies_max
     waiting: list[socket.socket] = []
     try:

@@ -1,4 +1,4 @@
-"""A guard around the hub's own work: whoever unpickles while it is up fails, wherever in the process."""
+"""A guard around the hub's work: while it is up, unpickling fails anywhere in the process."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.children import ROOT, NotMeasured, result_of
-from computepool.testing.processes import wait_until
+from computepool.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
@@ -40,7 +40,7 @@ def alive(pid: int) -> bool:
 
 def ends(pid: int) -> bool:
     """Killed, it may take the kernel a moment."""
-    return wait_until(lambda: not alive(pid), 10, f"{pid} ends")
+    return wait_until(lambda: not alive(pid), 60, f"{pid} ends")
 
 
 def test_the_last_line_is_the_result() -> None:

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.comparison import TIE, merged, ratios, table, verdict
+from bench.ours import LONG_MODULES, MODULES
 from bench.peers.measure import Measured
+from bench.sections import LIMITS_S
 from bench.table import Figure
 
 OURS = "no-op functions, durable, end to end"
@@ -73,3 +75,7 @@ def test_the_table_names_misses_ties_floors_and_what_keeps_work_on_disk() -> Non
     assert kept.endswith("1.10  tie")
     assert pool.endswith("0.11  × the floor")
     assert "Kept 900" in text
+
+
+def test_every_measurement_has_a_time_limit() -> None:
+    assert {*MODULES, *LONG_MODULES} <= set(LIMITS_S)

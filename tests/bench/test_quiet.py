@@ -11,13 +11,13 @@ from bench.quiet import Patience, Watch, descendants, machine_cpu_s
 
 def test_it_goes_on_as_soon_as_others_are_quiet() -> None:
     seen = iter([2.0, 1.0, 0.1, 2.0])
-    _, others = Patience(left_s=60, look_s=0).wait(lambda: next(seen))
+    _, others = Patience(left_s=60, sample_s=0).wait(lambda: next(seen))
     assert others == 0.1
     assert next(seen) == 2.0
 
 
 def test_all_waits_together_are_bounded() -> None:
-    patience = Patience(left_s=0.05, look_s=0.01)
+    patience = Patience(left_s=0.05, sample_s=0.01)
     began = time.monotonic()
     for _ in range(5):
         _, others = patience.wait(chain(repeat(2.0)).__next__)

@@ -46,19 +46,8 @@ def test_figures_come_from_a_process_of_their_own(name: str) -> None:
 
 @pytest.mark.soak
 def test_the_command_prints_the_floors_and_writes_them(tmp_path: Path) -> None:
-    asked = [
-        "--quick",
-        "--no-peers",
-        "--patience",
-        "0",
-        "--only",
-        "floors",
-        "--json",
-        str(tmp_path / "found.json"),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", *asked], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    asked = ["--quick", "--no-peers", "--patience", "0", "--only", "floors", "--json", str(tmp_path / "found.json")]
+    done = subprocess.run([sys.executable, "-m", "bench", *asked], cwd=ROOT, check=True, capture_output=True, text=True)
     assert "others used" in done.stdout
     assert "is a tie" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text())

@@ -29,7 +29,7 @@ Run = Callable[..., Ran]
 
 
 def reply(ran: Ran) -> Any:
-    """What a command that went well printed with --json."""
+    """The JSON that a successful command printed."""
     assert ran.code == 0, ran.err
     return json.loads(ran.out)
 
@@ -42,9 +42,14 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def sign_in(real: RealPool) -> None:
+    """As the administrator."""
+    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+
+
 @pytest.fixture
 def hub() -> Iterator[FakeHub]:
-    """Signed in, as the next terminal is after `pool up`."""
+    """A hub that the command line is signed in to."""
     with FakeHub() as hub:
         save_config(Config(hub=hub.url, key="cp_test"))
         yield hub
@@ -52,15 +57,15 @@ def hub() -> Iterator[FakeHub]:
 
 @pytest.fixture
 def pool(real: RealPool) -> Iterator[Pool]:
-    """Signed in as the administrator of the file's own `real`."""
-    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+    """Connected as the administrator of the module's `real`, and signed in."""
+    sign_in(real)
     with connect() as pool:
         yield pool
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The console script in this process: what it printed, and how it exited."""
+    """Runs the console script in this process."""
 
     def run_pool(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["pool", *map(str, arguments)])

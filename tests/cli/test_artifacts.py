@@ -1,8 +1,7 @@
-"""Files as people meet them: a real hub, a real node, the command line; and an account that is full."""
+"""`pool artifacts` with a real hub and a real node; and an account whose storage is full."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from computepool.sdk import JobFailed, connect
 from computepool.sdk.client.config import Config, save_config
 from computepool.sdk.errors import QuotaExceeded
 from computepool.testing.processes import RealPool
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, reply, sign_in
 
 pytestmark = pytest.mark.process
 MB = 1_000_000
@@ -27,10 +26,10 @@ def long_result(size: int) -> str:
     return "x" * size
 
 
-def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path) -> None:
+def test_files_are_uploaded_shown_kept_downloaded_and_removed(run: Run, tmp_path: Path) -> None:
     with RealPool() as real:
-        hub = real.start_hub()
-        save_config(Config(hub=hub.url, key=real.admin_key))
+        real.start_hub()
+        sign_in(real)
         source = tmp_path / "data [1].bin"
         source.write_bytes(os.urandom(3 * MB))
         digest, name, size = run("artifacts", "put", source).out.strip().split("\t")
@@ -39,15 +38,15 @@ def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path
         listed = run("artifacts", "list")
         assert digest in listed.out
         assert "You store 1 files, 3 MB of 1.1 TB (0%). Files are kept for 90 d" in listed.err
-        told = json.loads(run("artifacts", "list", "--json").out)
-        assert (told["storage"]["bytes"], told["artifacts"][0]["digest"]) == (3 * MB, digest)
+        document = reply(run("artifacts", "list", "--json"))
+        assert (document["storage"]["bytes"], document["artifacts"][0]["digest"]) == (3 * MB, digest)
         shown = run("artifacts", "info", short).out
         assert "3 MB (3,000,000 bytes)" in shown
         assert "upload" in shown
         assert "is kept until released" in run("artifacts", "keep", short).out
-        told = json.loads(run("artifacts", "info", short, "--json").out)
-        assert (told["whole"], told["kept_until_ms"]) == (True, None)
-        assert {ref["role"] for ref in told["refs"]} == {"upload", "kept"}
+        document = reply(run("artifacts", "info", short, "--json"))
+        assert (document["whole"], document["kept_until_ms"]) == (True, None)
+        assert {ref["role"] for ref in document["refs"]} == {"upload", "kept"}
         assert run("artifacts", "keep", short, "--release").out == f"released {digest[:12]}\n"
         assert "is kept until 20" in run("artifacts", "keep", short, "--for", "365d").out
         fetched = run("artifacts", "get", short, tmp_path / "back")
@@ -59,10 +58,10 @@ def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path
 
 
 @pytest.mark.soak
-def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp_path: Path) -> None:
+def test_an_account_over_its_quota_can_neither_upload_nor_submit(run: Run, tmp_path: Path) -> None:
     with RealPool() as real:
         hub = real.start_hub()
-        save_config(Config(hub=hub.url, key=real.admin_key))
+        sign_in(real)
         real.start_agent(cores=2, sandbox="namespace")
         sam = real.account("sam", "submitter")
         quota = run("accounts", "quota", "sam", "--files", "4MB", "--keep", "7d")
@@ -72,13 +71,11 @@ def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp
             in run("accounts", "quota", "sam", "--jobs", "9").out
         )
         sam.artifacts.put_bytes(os.urandom(3 * MB), name="mine")
-        with pytest.raises(QuotaExceeded, match=r"keeps 3 MB of files and job data and may keep 4 MB"):
+        with pytest.raises(QuotaExceeded, match=r"stores 3 MB of files and job data and may store 4 MB"):
             sam.artifacts.put_bytes(os.urandom(2 * MB), name="more")
-        # What jobs make may go beyond, by half of the quota.
+        # The outputs of jobs may exceed the quota by half.
         for function, size in ((make_output, 4 * MB), (long_result, 4 * MB)):
-            with pytest.raises(
-                JobFailed, match="cannot be stored: The submitter's account keeps 3"
-            ) as failed:
+            with pytest.raises(JobFailed, match="cannot be stored: The submitter's account stores 3") as failed:
                 sam.submit(function, size).result(timeout=60)
             assert failed.value.reason == "output_limit"
         assert sam.submit(make_output, 2 * MB).result(timeout=60) == 2 * MB
@@ -87,7 +84,7 @@ def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp
         listed = run("artifacts", "list")
         assert "5 MB of 4 MB (125%)" in listed.err
         refused = run("submit", "--", "/bin/true")
-        assert (refused.code != 0, "Give some up before you submit" in refused.err) == (True, True)
+        assert (refused.code != 0, "Delete some artifacts before you submit" in refused.err) == (True, True)
         assert real.broken_rules() == []
 
 

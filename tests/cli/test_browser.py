@@ -1,4 +1,4 @@
-"""When `pool up` opens a browser, and what others on the machine see of it."""
+"""When `pool up` opens a browser, and what other users of the machine see of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from computepool.cli.local.browser import has_screen, open_browser
+from computepool.cli.local.up import has_screen, open_browser
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from computepool.cli.local.browser import has_screen, open_browser
         ({"DISPLAY": ":0", "CI": "true"}, "linux", True, False),
     ],
 )
-def test_only_where_a_person_looks_at_a_screen(
+def test_a_browser_is_opened_only_for_a_user_with_a_display(
     monkeypatch: pytest.MonkeyPatch, env: dict[str, str], platform: str, *, terminal: bool, expected: bool
 ) -> None:
     for stream in (sys.stdin, sys.stdout):
@@ -33,14 +33,12 @@ def test_only_where_a_person_looks_at_a_screen(
     assert has_screen(env, platform=platform) is expected
 
 
-def test_the_link_is_in_a_file_that_only_its_owner_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda url: bool(seen.append(url)))
+def test_the_link_is_in_a_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: bool(opened.append(url)))
     link = 'http://127.0.0.1:8000/signin?code=secret&x="<'
     with open_browser(link, tmp_path):
-        [address] = seen
+        [address] = opened
         assert "secret" not in address
         page = Path(unquote(urlsplit(address).path))
         assert stat.S_IMODE(page.stat().st_mode) == 0o600

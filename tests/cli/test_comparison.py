@@ -1,4 +1,4 @@
-"""`pool submit --compare`: a word, or a function out of a file."""
+"""`pool submit --compare`: a method by name, or a function in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def difference(a, b):
 """
 
 
-def test_a_function_of_a_file_travels_with_all_it_needs(tmp_path: Path) -> None:
+def test_a_function_in_a_file_is_sent_with_everything_it_uses(tmp_path: Path) -> None:
     file = tmp_path / "same.py"
     file.write_text(FILE)
     function = comparison(f"{file}:same")
@@ -35,7 +35,7 @@ def test_a_function_of_a_file_travels_with_all_it_needs(tmp_path: Path) -> None:
     assert (there(1.0, 1.2), there(1.0, 2.0)) == (True, False)
 
 
-def test_words_are_sent_as_they_are() -> None:
+def test_a_method_is_sent_by_name() -> None:
     pool = connect("http://127.0.0.1:1", "cp_test")
     assert pool.options(compare="tolerance:1e-6").terms["compare"] == "tolerance:1e-6"
     with pytest.raises(BadRequest, match="tolerance:1e-6"):
@@ -45,14 +45,12 @@ def test_words_are_sent_as_they_are() -> None:
 
 
 @pytest.mark.soak
-def test_what_is_wrong_with_it_is_said_before_anything_is_sent(
-    hub: FakeHub, run: Run, tmp_path: Path
-) -> None:
+def test_an_invalid_comparison_is_refused_before_submission(hub: FakeHub, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "same.py"
     file.write_text(FILE)
     broken = tmp_path / "broken.py"
     broken.write_text("def same(:")
-    for compare, says in (
+    for compare, message in (
         ("near", "tolerance:1e-6"),
         (f"{file}:other", "no function 'other'"),
         (f"{file}:LEAST", "no function 'LEAST'"),
@@ -61,7 +59,7 @@ def test_what_is_wrong_with_it_is_said_before_anything_is_sent(
     ):
         done = run("submit", "--verify", "quorum:2", "--compare", compare, "--", "true")
         assert done.code == 2, done
-        assert says in " ".join(done.err.replace("│", " ").split())
+        assert message in " ".join(done.err.replace("│", " ").split())
     assert hub.count("POST", "/jobs") == 0
     assert run("submit", "--verify", "quorum:2", "--compare", f"{file}:same", "--", "true").code == 0
     assert hub.count("POST", "/jobs") == 1

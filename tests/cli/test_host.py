@@ -1,4 +1,4 @@
-"""`pool host` as people run it: three hosts of a mesh on one machine, one that does not belong, and a clean end."""
+"""`pool host`: three hosts of a mesh on one machine, a refused one, and a clean end; and the checks of its options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from computepool.protocol.jobs.jobs import Needs
 from computepool.sdk import Pool, connect
 from computepool.sdk.client.config import config_path, load_config
 from computepool.testing.processes import free_port
+from computepool.testing.waiting import wait_until
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub, Refusal
 
@@ -35,7 +35,7 @@ READY_S = 90
 
 @dataclass
 class Mesh:
-    """Hosts that share a home, as several on one machine do."""
+    """Hosts on one machine that share a home folder."""
 
     folder: Path
     env: dict[str, str]
@@ -54,19 +54,19 @@ class Mesh:
             )
 
     def ready(self, name: str) -> dict[str, Any]:
-        """What it says when it is; waits for it."""
+        """Wait for the document that it prints when it is ready."""
         path, process = self.folder / f"{name}.out", self.running[name]
-        until(lambda: path.read_text().endswith("}\n") or process.poll() is not None, READY_S, name)
+        wait_until(lambda: path.read_text().endswith("}\n") or process.poll() is not None, READY_S, name)
         assert process.poll() is None, (self.folder / f"{name}.err").read_text()
-        said: dict[str, Any] = json.loads(path.read_text())
-        return said
+        document: dict[str, Any] = json.loads(path.read_text())
+        return document
 
     def refused(self, name: str) -> tuple[int, str]:
         code = self.running[name].wait(READY_S)
         return code, (self.folder / f"{name}.err").read_text()
 
     def stop(self, name: str) -> list[psutil.Process]:
-        """Ctrl-C; the processes that it had."""
+        """Press Ctrl-C. Returns its child processes."""
         process = self.running.pop(name)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
@@ -74,21 +74,14 @@ class Mesh:
         return children
 
     def connect(self) -> Pool:
-        """As the next terminal of this home does."""
+        """Connect like a terminal in the same home folder."""
         kept = json.loads(Path(self.env["COMPUTEPOOL_CONFIG"]).read_text())
         return connect(kept["hub"], kept["key"])
 
 
-def until(done: Callable[[], object], timeout_s: float = 30, what: str = "it") -> None:
-    end = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < end, f"{what} did not happen in {timeout_s} s"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def mesh() -> Iterator[Mesh]:
-    """A short path, open to other users: as root, jobs run under a uid of their own and must be able to get there."""
+    """A short path that other users may enter, because jobs run under their own uid if the tests run as root."""
     folder = Path(tempfile.mkdtemp(prefix="computepool-mesh-"))
     folder.chmod(0o755)
     env = {name: value for name, value in os.environ.items() if not name.startswith("COMPUTEPOOL_")}
@@ -105,7 +98,7 @@ def mesh() -> Iterator[Mesh]:
 @pytest.mark.soak
 @pytest.mark.process
 @pytest.mark.timeout(240)
-def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
+def test_three_hosts_join_a_fourth_is_refused_and_all_stop_cleanly(mesh: Mesh) -> None:
     port = free_port()
     small = ("--mesh-version", "analysis", "--cores", "1", "--ram", "1GB", "--sandbox", "process")
     mesh.start("laptop", "--port", port, *small, "--tag", "laptop")
@@ -113,10 +106,9 @@ def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
     assert first["url"] == f"http://127.0.0.1:{port}"
     assert f"--peer {first['url']} --mesh-version analysis --code {first['code']}" in first["join"]
 
-    # One joins with the code, one with the key that this home is signed in with, and one is of another mesh.
+    # One joins with the code, one with the key of this home folder, and one has another mesh version.
     mesh.start("linux-a", "--peer", first["url"], "--code", first["code"], *small, "--tag", "linux",
                "--property", "python=3.12")  # fmt: skip
-    # who is signed in needs nothing else
     mesh.start("gpu-a", "--peer", first["url"], *small[2:], "--tag", "linux", "--tag", "gpu")
     mesh.start("odd", "--peer", first["url"], "--mesh-version", "other", COMPUTEPOOL_CODE=first["code"])
     code, words = mesh.refused("odd")
@@ -134,19 +126,19 @@ def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
         assert [code.used for code in pool.nodes.codes()] == [1]
         _places_by_tags_and_urls(pool)
         job = pool.command(["sleep", "60"], wait=False, tags=["linux"], exclude_tags=["gpu"]).job_id
-        until(lambda: pool.jobs.get(job).state == "running")
+        wait_until(lambda: pool.jobs.get(job).state == "running", 60)
         [lease] = next(row.leases for row in pool.jobs.queue().nodes if row.name == "linux-a")
         assert (lease.job_id, len(lease.cpu_ids)) == (job, 1)
 
-        # It stops with its job given back, and comes back by its name alone, as who it was.
+        # It returns its job when it stops, and its name alone starts it again with the same identity.
         children = mesh.stop("linux-a")
-        until(lambda: pool.jobs.get(job).state == "queued")
+        wait_until(lambda: pool.jobs.get(job).state == "queued", 60)
         mesh.start("linux-a", "--mesh-version", "other")
         code, words = mesh.refused("linux-a")
         assert (code, "would change from analysis to other" in words) == (2, True), words
         mesh.start("linux-a")
         assert mesh.ready("linux-a") == linux
-        until(lambda: pool.jobs.get(job).state == "running")
+        wait_until(lambda: pool.jobs.get(job).state == "running", 60)
         again = pool.nodes.get(nodes["linux-a"].id)
         assert again.profile.model_copy(update={"disk_mb": 0}) == nodes["linux-a"].profile.model_copy(
             update={"disk_mb": 0}
@@ -154,11 +146,10 @@ def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
         pool.jobs.cancel(job)
     for name in ("linux-a", "gpu-a", "laptop"):
         children += mesh.stop(name)
-    until(lambda: not any(child.is_running() for child in children), 30, "the end of all processes")
+    wait_until(lambda: not any(child.is_running() for child in children), 30, "the end of all processes")
 
 
 def _places_by_tags_and_urls(pool: Pool) -> None:
-    """With reasons; and nothing costs anything."""
     needs = Needs(tags=["linux"], prefer_tags=["gpu"], exclude_hosts=["http://linux-a:8765/"])
     hosts = {host.name: host for host in pool.jobs.preview(needs).hosts}
     assert [name for name, host in hosts.items() if host.ok] == ["gpu-a"]
@@ -169,14 +160,14 @@ def _places_by_tags_and_urls(pool: Pool) -> None:
 
 
 # ------------------------------------------------------------ without processes
-def agreed(before: HostConfig | None, name: str = "a", *, yes: bool = False, **given: Any) -> HostConfig:
+def merged(before: HostConfig | None, name: str = "a", *, yes: bool = False, **given: Any) -> HostConfig:
     return _merge(before, name, yes=yes, given=given)
 
 
-def test_a_host_goes_on_with_what_it_had() -> None:
-    first = agreed(None, mesh_version="v", peer="laptop:8765", port=None, bind_public=None)
+def test_a_host_keeps_its_settings() -> None:
+    first = merged(None, mesh_version="v", peer="laptop:8765")
     assert first == HostConfig(name="a", mesh_version="v", peer="http://laptop:8765")
-    assert agreed(first, mesh_version=None, peer=None) == first
+    assert merged(first) == first
 
 
 @pytest.mark.parametrize(
@@ -186,53 +177,50 @@ def test_a_host_goes_on_with_what_it_had() -> None:
         (HostConfig(name="b"), {}, "belongs to the host b"),
     ],
 )
-def test_it_is_not_made_into_another_host(before: HostConfig, given: dict[str, Any], refused: str) -> None:
+def test_a_host_cannot_become_a_different_one(before: HostConfig, given: dict[str, Any], refused: str) -> None:
     with pytest.raises(Conflict, match=refused):
-        agreed(before, yes=True, **given)
+        merged(before, yes=True, **given)
 
 
-def test_a_script_must_say_that_it_means_another_version_or_address() -> None:
+def test_a_new_version_or_hub_must_be_confirmed() -> None:
     before = HostConfig(name="a", mesh_version="v", peer="http://laptop:1")
     changes: list[dict[str, Any]] = [{"mesh_version": "w"}, {"peer": "http://laptop:2"}]
     for given in changes:
         with pytest.raises(Exception, match="--yes"):
-            agreed(before, **given)
-        changed = agreed(before, yes=True, **given)
+            merged(before, **given)
+        changed = merged(before, yes=True, **given)
         assert (changed.mesh_version, changed.peer) != (before.mesh_version, before.peer)
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "a b", "-x", "x" * 64, "a\n"])
-def test_names_are_folders_and_nothing_else(name: str) -> None:
+def test_a_host_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(BadRequest):
         _host_name(name)
 
 
 @pytest.mark.parametrize("address", ["http://x", "a/b", "x y", "[", "no@where"])
-def test_an_address_is_one(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(BadRequest):
         _address(address)
 
 
-def test_addresses() -> None:
-    assert _address("no") == "127.0.0.1"
-    assert _address("[fe80::1]") == "fe80::1"
-    assert _address("laptop.local") == "laptop.local"
+@pytest.mark.parametrize(
+    ("given", "address"), [("no", "127.0.0.1"), ("[fe80::1]", "fe80::1"), ("laptop.local", "laptop.local")]
+)
+def test_an_address_may_be_an_ip_address_or_a_name(given: str, address: str) -> None:
+    assert _address(given) == address
 
 
-def test_versions_are_words(run: Run) -> None:
+def test_an_invalid_mesh_version_is_refused(run: Run) -> None:
     done = run("host", "--name", "a", "--mesh-version", "two words")
     assert (done.code, "A mesh version consists of" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
-    [
-        ("--property", "python", "NAME=VALUE"),
-        ("--ram", "lots", "is not valid"),
-        ("--sandbox", "no", "one of"),
-    ],
+    [("--property", "python", "NAME=VALUE"), ("--ram", "lots", "is not valid"), ("--sandbox", "no", "one of")],
 )
-def test_what_is_wrong_with_the_machine_is_said_before_anything_starts(
+def test_an_invalid_node_option_is_refused_before_anything_starts(
     run: Run, option: str, value: str, words: str
 ) -> None:
     """A hub that was started in vain would leave the command line signed in to nothing."""
@@ -241,36 +229,36 @@ def test_what_is_wrong_with_the_machine_is_said_before_anything_starts(
     assert not config_path().exists()
 
 
-def test_joining_without_a_code_or_a_key_says_what_is_missing(run: Run) -> None:
+def test_joining_requires_a_code_or_a_key(run: Run) -> None:
     done = run("host", "--name", "a", "--peer", "http://127.0.0.1:1")
     assert (done.code, "--code CODE" in done.err, "pool login" in done.err) == (2, True, True)
 
 
 @pytest.mark.soak
-def test_joining_where_nobody_is_fails_at_once_and_never_says_that_it_lends(run: Run) -> None:
+def test_joining_an_absent_hub_fails_at_once(run: Run) -> None:
     done = run("host", "--name", "a", "--peer", f"http://127.0.0.1:{free_port()}", "--code", "0" * 32)
     assert (done.code, "No host found at" in done.err, done.out) == (3, True, "")
 
 
-def test_one_folder_is_started_once(tmp_path: Path) -> None:
+def test_a_data_folder_is_used_by_one_process(tmp_path: Path) -> None:
     with LocalPool(tmp_path), pytest.raises(Conflict, match="Already running"), LocalPool(tmp_path):
         pass
     with LocalPool(tmp_path):
         pass
 
 
-def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
+def test_a_key_is_stored_only_if_the_hub_accepts_it(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another hub got the port first."""
-    before, asked = load_config(), []
+    """Another hub may have got the port first."""
+    before, requests = load_config(), []
 
     def route(*request: Any) -> Any:
-        asked.append(request)
+        requests.append(request)
         raise Refusal(401, "unauthenticated")
 
     def check_alive() -> None:
-        if asked:
+        if requests:
             raise ComputePoolError("the hub is gone")
 
     machine = LocalPool(tmp_path)
@@ -282,17 +270,17 @@ def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
 
 
 @pytest.mark.soak
-def test_the_last_words_are_those_of_this_start(tmp_path: Path) -> None:
+def test_the_last_output_excludes_earlier_starts(tmp_path: Path) -> None:
     log = tmp_path / "hub.log"
     log.write_text("an error of yesterday\n")
     child = Child("hub", ["no-such-command"], log=log)
     child.wait(30)
-    assert child.last_words()
-    assert "yesterday" not in child.last_words()
+    assert child.last_output()
+    assert "yesterday" not in child.last_output()
     assert "yesterday" in log.read_text()
     child.stop()
 
 
-def test_the_meshs_settings_are_settings() -> None:
+def test_the_settings_of_a_mesh_exist() -> None:
     known = {f"COMPUTEPOOL_{name.upper()}" for name in Settings.model_fields}
     assert known >= MESH_SETTINGS.keys()

@@ -1,4 +1,4 @@
-"""Keys, roles and approvals from the command line, against a real hub."""
+"""`pool keys`, `pool accounts` and `pool approvals` with a real hub."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hub(served: ServedHub) -> ServedHub:
     return served
 
 
-def test_the_life_of_a_key(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_created_rotated_and_revoked(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = reply(run("keys", "create", "ci", "--scope", "submit", "--expires", "30d", "--json"))
     assert made["scopes"] == ["read", "submit"]
     [row] = [line.split("\t") for line in run("keys", "list").out.splitlines() if made["id"] in line]
@@ -47,7 +47,7 @@ def test_the_life_of_a_key(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.soak
-def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_the_hub_are_listed_and_rotated(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPUTEPOOL_DATA_DIR", str(hub.process.settings.data_dir))
     assert [key["state"] for key in reply(run("hub", "keys", "list", "--json"))] == ["current", "next"]
     rotated = run("hub", "keys", "rotate")
@@ -56,13 +56,15 @@ def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.soak
-def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_ups_and_roles_need_a_second_administrator(
+    hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = run("accounts", "create", "ann")
     assert "initial credits need approval by a second administrator" in made.err
     refused = run("accounts", "create", "eve", "--role", "admin")
-    assert (refused.code, "needs two here" in refused.err) == (4, True)
-    asked = run("credits", "give", "ann", "100", "--note", "hello")
-    assert "needs approval by a second administrator" in asked.out
+    assert (refused.code, "needs two administrators here" in refused.err) == (4, True)
+    requested = run("credits", "give", "ann", "100", "--note", "hello")
+    assert "needs approval by a second administrator" in requested.out
     waiting = reply(run("approvals", "list", "--json"))
     kinds = [(one["kind"], one["can_approve"]) for one in waiting]
     assert sorted(kinds) == [("sign-up grant", False), ("top-up", False)]
@@ -70,15 +72,12 @@ def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.Monke
     alone = run("approvals", "approve", waiting[0]["id"])
     assert (alone.code, "Another administrator" in alone.err) == (4, True)
     assert "rejected: 100.00 credits" in run("approvals", "reject", waiting[0]["id"], "--reason", "no").out
-    assert (
-        "needs approval by a second administrator"
-        in run("accounts", "roles", "ann", "--role", "provider").out
-    )
+    assert "needs approval by a second administrator" in run("accounts", "roles", "ann", "--role", "provider").out
     assert made.out.startswith("acc_")
 
 
 @pytest.mark.soak
-def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
+def test_signing_out_everywhere_revokes_all_keys(hub: ServedHub, run: Run) -> None:
     ann = reply(run("accounts", "create", "bea", "--json"))["id"]
     assert run("keys", "create", "by-name", "--account", "bea").out.startswith("cp_")
     key = run("keys", "create", "k", "--account", ann).out.strip()
@@ -89,10 +88,10 @@ def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_a_nodes_key_is_refused_for_good(hub: ServedHub, run: Run) -> None:
+def test_a_revoked_node_stays_revoked(hub: ServedHub, run: Run) -> None:
     code = reply(run("node", "code", "--json"))["code"]
     with TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)  # jobs, which are other users, must be able to pass it
+        Path(folder).chmod(0o755)  # jobs run as other users and must be able to enter it
         named = ("--code", code, "--name", "lost", "--data", folder)
         made = reply(run("node", "enroll", "--hub", load_config().hub, *named, "--json"))
     unsure = run("node", "revoke", "lost")

@@ -1,4 +1,4 @@
-"""`pool logs` of a job that has printed nothing: somebody who looks is told why."""
+"""`pool logs` of a job without output says why there is none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def queued(hub: FakeHub, run: Run) -> str:
 
 
 @pytest.mark.parametrize("command", [("logs",), ("jobs", "logs"), ("jobs", "logs", "--json")])
-def test_a_queued_job_says_why_it_waits(hub: FakeHub, run: Run, command: tuple[str, ...]) -> None:
+def test_the_wait_of_a_queued_job_is_explained(hub: FakeHub, run: Run, command: tuple[str, ...]) -> None:
     job_id = queued(hub, run)
     done = run(*command, job_id)
     assert (done.code, done.out) == (0, "")
     assert done.err == f"{job_id} queued: Waiting: no node is connected.\n"
 
 
-def test_what_an_earlier_try_printed_comes_first(hub: FakeHub, run: Run) -> None:
+def test_the_output_of_an_earlier_attempt_is_printed_first(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
     hub.jobs[job_id]["logs"] = [LogChunk(seq=1, attempt_id="att_1", stream="stdout", text="before\n")]
     done = run("logs", job_id)
@@ -32,10 +32,8 @@ def test_what_an_earlier_try_printed_comes_first(hub: FakeHub, run: Run) -> None
     assert "queued: Waiting" in done.err
 
 
-@pytest.mark.parametrize(
-    ("state", "words"), [(JobState.RUNNING, "no output yet."), (JobState.FAILED, "no output.")]
-)
-def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, words: str) -> None:
+@pytest.mark.parametrize(("state", "words"), [(JobState.RUNNING, "no output yet."), (JobState.FAILED, "no output.")])
+def test_a_job_without_output_is_explained(hub: FakeHub, run: Run, state: JobState, words: str) -> None:
     job_id = queued(hub, run)
     hub.jobs[job_id]["state"] = state
     done = run("logs", job_id)
@@ -43,7 +41,7 @@ def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, word
 
 
 @pytest.mark.soak
-def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
+def test_following_waits_for_the_job_to_start(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
     with pool_process("logs", "-f", job_id) as watcher:
         assert watcher.stderr is not None
@@ -55,7 +53,7 @@ def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_following_says_when_a_silent_job_began(hub: FakeHub, run: Run) -> None:
+def test_following_a_job_without_output_says_when_it_started(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
     with pool_process("logs", "-f", job_id) as watcher:
         assert watcher.stderr is not None

@@ -1,4 +1,4 @@
-"""What a person reads of a job in the terminal: how it ended, what it waits for, and what it would cost."""
+"""Texts about jobs in the terminal: outcome, reason for waiting, and price."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from computepool.cli.job import follow, quote
+from computepool.cli.job import follow, submit
 from computepool.cli.job.jobs import print_why
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.money.money import CREDIT
@@ -26,23 +26,23 @@ class Terminal(StringIO):
 
 
 def submitted(hub: FakeHub, run: Run, status: str, **fields: object) -> JobDetail:
-    """A job as the hub would show it with this status."""
+    """A job that the hub reports with this status."""
     job_id = run("submit", "--", "true").out.strip()
     job = hub.view(job_id).model_copy(update={"status": status, "node_name": "studio", **fields})
     hub.view = lambda _: job  # type: ignore[method-assign]
     return job
 
 
-def test_whoever_waits_learns_that_a_result_is_not_confirmed(hub: FakeHub, run: Run) -> None:
+def test_an_unconfirmed_result_is_mentioned(hub: FakeHub, run: Run) -> None:
     job = submitted(hub, run, UNCONFIRMED, started_at_ms=1_000, finished_at_ms=3_000)
-    assert follow.sentence(job) == (
+    assert follow.job_line(job) == (
         "succeeded on studio after 2 s, but not confirmed: no other owner's node could check the result yet"
     )
-    assert follow.sentence(job.model_copy(update={"status": "done"})) == "succeeded on studio after 2 s"
+    assert follow.job_line(job.model_copy(update={"status": "done"})) == "succeeded on studio after 2 s"
     assert UNCONFIRMED in run("jobs", "list").out
 
 
-def test_why_names_requirements_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_describes_requirements(capsys: pytest.CaptureFixture[str]) -> None:
     need = "an owner who takes jobs of 60 minutes"
     gate = GateView(gate="rule_minutes", need=need, failing=2, failing_even_if_idle=1, passing_without=0)
     print_why(WhyView(reason="", sentence="Waiting.", nodes=2, eligible_now=0, gates=[gate]))
@@ -50,31 +50,20 @@ def test_why_names_requirements_in_words(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_job_shows_its_needs_in_words(run: Run) -> None:
-    needs = [
-        "--ram",
-        "1000GB",
-        "--disk",
-        "2GB",
-        "--tag",
-        "linux",
-        "--exclude-tag",
-        "laptop",
-        "--property",
-        "site=lab",
-    ]
+def test_show_describes_requirements_with_units(run: Run) -> None:
+    needs = ["--ram", "1000GB", "--disk", "2GB", "--tag", "linux", "--exclude-tag", "laptop", "--property", "site=lab"]
     job_id = run("submit", *needs, "--", "true").out.strip()
     shown = "1000 GB RAM, 2 GB disk, tags linux, exclude tags laptop, properties site=lab"
     assert f"needs\t{shown}\n" in run("jobs", "show", job_id).out
 
 
-def test_a_list_says_what_a_job_waits_for(hub: FakeHub, run: Run) -> None:
+def test_the_list_says_why_a_job_waits(hub: FakeHub, run: Run) -> None:
     waiting = {"state": JobState.QUEUED, "reason": Reason.WAITING_FOR_NODE}
     submitted(hub, run, "no connected node can run it", **waiting)
     assert "no connected node can run it" in run("jobs", "list").out
 
 
-def test_a_narrow_list_keeps_the_state(hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_table_omits_the_last_columns(hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted(hub, run, "done", id="job_01kzzzzzzzzzzzzzzzzzzzzzzz")
     screen = Terminal()
     monkeypatch.setenv("COLUMNS", "60")
@@ -85,13 +74,13 @@ def test_a_narrow_list_keeps_the_state(hub: FakeHub, run: Run, monkeypatch: pyte
     assert "KIND" not in shown
 
 
-def test_a_wrong_result_is_shown_with_the_right_one(hub: FakeHub, run: Run) -> None:
+def test_a_refuted_result_is_shown_with_the_correct_one(hub: FakeHub, run: Run) -> None:
     right = {"result": '"right"', "outputs": [{"name": "out.txt", "size": 5, "digest": "d" * 64}]}
     money = {"hold": 3 * CREDIT, "charge": 2 * CREDIT, "taken_back": 2 * CREDIT}
     checked = {"verify": "adaptive", "verdict": "refuted", "corrected": CorrectedResult.model_validate(right)}
     shown = run("jobs", "show", submitted(hub, run, "done", **money, **checked).id).out
-    for words in ("WRONG", "; 2.00 refunded later", '"right"', f"out.txt\t5 B\t{'d' * 64}"):
-        assert words in shown
+    for text in ("WRONG", "; 2.00 refunded later", '"right"', f"out.txt\t5 B\t{'d' * 64}"):
+        assert text in shown
 
 
 def quoted(**fields: object) -> QuoteView:
@@ -104,8 +93,8 @@ def quoted(**fields: object) -> QuoteView:
     return QuoteView.model_validate(known | fields)
 
 
-def test_a_quote_does_not_speak_of_free_nodes_where_none_could_run_it() -> None:
-    assert quote.short(quoted(nodes_able=0)) == (
+def test_the_price_line_says_why_there_is_no_price() -> None:
+    assert submit.price_line(quoted(nodes_able=0)) == (
         "Price: unknown, because no connected node can run it. 30.00 credits are put on hold; what is not used is refunded."
     )
-    assert quote.short(quoted()).startswith("Price: no suitable node is free now. ")
+    assert submit.price_line(quoted()).startswith("Price: no suitable node is free now. ")

@@ -1,4 +1,4 @@
-"""`pool market …`, `pool node earnings` and `pool.market` with a real hub and a real node."""
+"""`pool market`, `pool node earnings`, `pool mesh` and `pool.market` with a real hub and a real node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from computepool.cli.job import mesh
 from computepool.core.money.money import CREDIT
 from computepool.protocol.nodes.mesh import AttemptUsage
 from computepool.sdk import BadRequest, NotFound, Pool, connect
-from computepool.sdk.client.config import Config, save_config
-from computepool.testing.processes import RealPool, wait_until
-from tests.cli.conftest import Ran, Run, reply
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
+from tests.cli.conftest import Ran, Run, reply, sign_in
 
 pytestmark = pytest.mark.process
 SOON_S = 60.0
@@ -25,7 +25,7 @@ def real() -> Iterator[RealPool]:
         pool.start_hub()
         pool.start_agent(name="studio-3", region="in", trusted=("*",))
         client = pool.client()
-        wait_until(lambda: any(zone.capacity for zone in client.market().zones), SOON_S, "it is for sale")
+        wait_until(lambda: any(zone.capacity for zone in client.market().zones), SOON_S, "the node offers capacity")
         wait_until(lambda: client.market().zones[0].spot < 5_600_000, SOON_S, "the first tick")
         yield pool
         assert pool.broken_rules() == []
@@ -33,7 +33,7 @@ def real() -> Iterator[RealPool]:
 
 @pytest.fixture
 def pool(real: RealPool) -> Iterator[Pool]:
-    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+    sign_in(real)
     with connect() as pool:
         yield pool
         pool.market.set_default_floor(None)
@@ -46,7 +46,7 @@ def cells(ran: Ran) -> list[list[str]]:
 
 
 @pytest.mark.soak
-def test_the_table_of_zones(pool: Pool, run: Run) -> None:
+def test_the_market_is_a_table_of_zones(pool: Pool, run: Run) -> None:
     [row] = cells(run("market"))
     zone, spot, change, bounds, used, units, nodes, floors, ceilings, trend = row
     assert (zone, bounds, used, units, nodes) == ("cpu/in", "1.40 - 22.40", "0 %", "2", "1")
@@ -58,7 +58,7 @@ def test_the_table_of_zones(pool: Pool, run: Run) -> None:
     assert found["zones"][0]["reference"] == 5_600_000
 
 
-def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
+def test_floors_are_set_shown_and_cleared(pool: Pool, run: Run) -> None:
     done = run("market", "floor", "studio-3", "6.50")
     assert "asks for 6.50 a unit-hour" in done.out
     assert "waits for a higher price" in done.out
@@ -81,9 +81,7 @@ def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
     "price", ["-5", "-0.1", "NaN", "inf", "1e9999", "1e3", "", " ", "5,5", "abc", "1.1234567", "9" * 40]
 )
 @pytest.mark.parametrize("place", [("studio-3",), ("--default",)])
-def test_bad_prices_are_refused_in_a_sentence(
-    pool: Pool, run: Run, price: str, place: tuple[str, ...]
-) -> None:
+def test_an_invalid_price_is_refused(pool: Pool, run: Run, price: str, place: tuple[str, ...]) -> None:
     done = run("market", "floor", *place, price)
     assert (done.code, done.out) == (2, "")
     [line] = done.err.strip().splitlines()
@@ -92,7 +90,7 @@ def test_bad_prices_are_refused_in_a_sentence(
 
 
 @pytest.mark.soak
-def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
+def test_invalid_arguments_of_floor_are_refused(pool: Pool, run: Run) -> None:
     for arguments in (
         ("studio-3", "5", "--clear"),
         ("studio-3", "5", "--default", "5"),
@@ -106,9 +104,9 @@ def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
     assert (done.code, "no node 'nobody'" in done.err) == (2, True)
 
 
-def test_history(pool: Pool, run: Run) -> None:
+def test_the_price_history_has_steps(pool: Pool, run: Run) -> None:
     wait_until(lambda: len(pool.market.history("cpu", "in").points) > 0, SOON_S)
-    # The test before may have left a floor above the spot price in the latest tick.
+    # The latest tick may still include the floor of an earlier test.
     rows: list[list[str]] = []
 
     def both_cores_are_for_sale() -> bool:
@@ -120,28 +118,26 @@ def test_history(pool: Pool, run: Run) -> None:
     found = reply(run("market", "history", "--region", "in", "--since", "1m", "--step", "5s", "--json"))
     assert (found["tier"], found["region"], found["step_ms"]) == ("cpu", "in", 5_000)
     assert all(point["low"] <= point["price"] <= point["high"] for point in found["points"])
-    for arguments, said in (
+    for arguments, message in (
         (("--tier", "rtx-4090"), "No price was ever recorded for rtx-4090/anywhere"),
         (("--region", "in", "--since", "soon"), "since"),
         (("--region", "in", "--step", "-1h"), "step"),
         (("--region", "in", "--since", "1e9999h"), "since"),
     ):
         done = run("market", "history", *arguments)
-        assert (done.code, said in done.err) == (2, True), done.err
+        assert (done.code, message in done.err) == (2, True), done.err
         assert len(done.err.strip().splitlines()) == 1
 
 
-def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
+def test_earnings_are_shown_for_all_nodes_and_for_one(pool: Pool, run: Run) -> None:
     pool.market.set_default_floor("1")
     table = run("node", "earnings")
     [row] = cells(table)
-    name, hour, use, day, floor, *paid, said = row
+    name, hour, use, day, floor, *paid, status = row
     assert (name, use, day, floor, paid) == ("studio-3", "0 %", "0.00", "1.00", ["0.00", "0.00", "0.00"])
-    assert (
-        "FULL HOUR: with all its cores or GPUs in use. PER DAY: at the current use of its zone." in table.err
-    )
+    assert "FULL HOUR: with all its cores or GPUs in use. PER DAY: at the current use of its zone." in table.err
     assert float(hour) > 0
-    assert said.endswith("it takes jobs.")
+    assert status.endswith("it takes jobs.")
     done = run("node", "earnings", "studio-3")
     fields = dict(line.split("\t") for line in done.out.splitlines())
     assert fields["floor"] == "1.00 (your default)"
@@ -157,7 +153,7 @@ def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
+def test_the_sdk_refuses_float_prices(pool: Pool) -> None:
     node_id = pool.nodes.find("studio-3").id
     assert pool.market.set_floor(node_id, "2.5").floor == 2_500_000
     assert pool.market.set_floor(node_id, 2).floor == 2 * CREDIT
@@ -171,35 +167,26 @@ def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("amount", "income", "price"),
-    [
-        (0, "0.00", "0.00"),
-        (3_701, "0.0037", "0.0038"),
-        (1, "0.000001", "0.000001"),
-        (5_609_999, "5.60", "5.61"),
-    ],
+    [(0, "0.00", "0.00"), (3_701, "0.0037", "0.0038"), (1, "0.000001", "0.000001"), (5_609_999, "5.60", "5.61")],
 )
-def test_small_amounts_are_not_nothing(amount: int, income: str, price: str) -> None:
+def test_small_amounts_are_not_rounded_to_zero(amount: int, income: str, price: str) -> None:
     assert (market_commands._income(amount), market_commands._price(amount)) == (income, price)
 
 
 @pytest.mark.soak
-def test_pictures_of_prices() -> None:
+def test_prices_are_drawn_and_summarised() -> None:
     spark = market_commands.sparkline
     assert spark([]) == ""
     assert spark([5, 5, 5]) == "▁▁▁"
     assert spark([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert market_commands._change(0, 5) == ""
-    assert [market_commands._change(1_000, after) for after in (1_000, 1_050, 950)] == [
-        "+0.0 %",
-        "+5.0 %",
-        "-5.0 %",
-    ]
+    assert [market_commands._change(1_000, after) for after in (1_000, 1_050, 950)] == ["+0.0 %", "+5.0 %", "-5.0 %"]
     assert market_commands._range([None, 3 * CREDIT, CREDIT]) == "1.00 - 3.00"
     assert (market_commands._range([None]), market_commands._range([])) == ("any", "")
 
 
 @pytest.mark.soak
-def test_the_mesh_in_numbers_and_places(pool: Pool, run: Run) -> None:
+def test_the_mesh_is_shown_in_figures_and_by_node(pool: Pool, run: Run) -> None:
     fields = dict(row for row in cells(run("mesh")))
     assert (fields["nodes online"], fields["cores busy"]) == ("1 of 1", "0 of 2")
     assert reply(run("mesh", "--json"))["nodes_online"] == 1
@@ -212,7 +199,7 @@ def test_the_mesh_in_numbers_and_places(pool: Pool, run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_usage_of_a_job_that_was_too_short(pool: Pool, run: Run) -> None:
+def test_a_short_job_has_no_usage(pool: Pool, run: Run) -> None:
     job_id = pool.submit(abs, -3).job_id
     pool.jobs.result(job_id)
     assert "two seconds" in run("jobs", "usage", job_id).err
@@ -220,19 +207,12 @@ def test_usage_of_a_job_that_was_too_short(pool: Pool, run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_how_a_curve_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_usage_curve_is_condensed(capsys: pytest.CaptureFixture[str]) -> None:
     columns = {"cpu_percent": [*range(200)], "rss_mb": [5] * 200, "processes": [1] * 200}
     times = [1_000 * number for number in range(200)]
     mesh._print_attempt(
         AttemptUsage(
-            attempt_id="job_1-1",
-            number=1,
-            node_id="n",
-            state="running",
-            live=True,
-            step_ms=0,
-            at_ms=times,
-            **columns,
+            attempt_id="job_1-1", number=1, node_id="n", state="running", live=True, step_ms=0, at_ms=times, **columns
         )
     )
     header, cpu, *_ = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""What somebody sees who uses it for the first time: headers over the right cells, errors that name what was typed."""
+"""First impressions: headers above the right cells, bounded waits, and errors that name what was typed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import computepool.hub.main  # noqa: F401 - on a busy machine seconds, which count for no test here
+import computepool.hub.main  # noqa: F401 - its import takes seconds on a busy machine
 from computepool.cli import output
 from computepool.cli.job import queue
 from computepool.core.fleet.node_status import NodeStatus
@@ -20,12 +20,12 @@ from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 
 
-def test_a_row_of_another_length_than_the_headers_is_never_printed() -> None:
+def test_a_table_row_must_have_as_many_cells_as_headers() -> None:
     with pytest.raises(ValueError, match="2 columns"):
         output.print_table(("A", "B"), [("1", "2", "3")], empty="")
 
 
-def test_the_queue_s_headers_stand_over_their_cells() -> None:
+def test_the_cells_of_the_queue_match_its_headers() -> None:
     load = LoadView(cpu_percent=100, rss_mb=20, processes=3)
     lease = LeaseView(
         attempt_id="a", job_id="job_1", state="running", since_ms=0, age_ms=5, lane="cpu", cores=1, load=load
@@ -45,9 +45,7 @@ def test_the_queue_s_headers_stand_over_their_cells() -> None:
 @pytest.mark.parametrize(
     "arguments", [("group", "drain", "sweep", "--timeout", "0.5"), ("artifacts", "put", "--timeout", "0.5")]
 )
-def test_while_the_hub_is_away_nobody_waits_longer_than_asked(
-    run: Run, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_an_absent_hub_is_reported_within_the_timeout(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     save_config(Config(hub=f"http://127.0.0.1:{free_port()}", key="cp_test"))
     file = tmp_path / "data.csv"
     file.write_text("1")
@@ -65,39 +63,37 @@ def test_while_the_hub_is_away_nobody_waits_longer_than_asked(
         ("artifacts", "get", "0" * 64, "--timeout", "x"),
     ],
 )
-def test_what_is_not_understood_is_called_as_it_was_typed(
-    hub: FakeHub, run: Run, arguments: tuple[str, ...]
-) -> None:
+def test_an_error_names_the_option_as_it_was_typed(hub: FakeHub, run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.code, done.err.startswith(f"{arguments[-2]}: ")) == (2, True), done.err
 
 
-def test_a_node_is_found_here_wherever_its_data_is(tmp_path: Path) -> None:
+def test_a_local_node_is_found_wherever_its_data_is(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere" / "node"
     folder.mkdir(parents=True)
     (folder / "identity.json").write_text(json.dumps({"node_id": "node_1"}))
-    assert list(homes._ids_here()) == []
-    homes.remember(folder)
-    homes.remember(folder)
-    homes.remember(tmp_path / "gone" / "node")
-    assert list(homes._ids_here()) == ["node_1"]
+    assert list(homes._local_node_ids()) == []
+    homes.record_node_folder(folder)
+    homes.record_node_folder(folder)
+    homes.record_node_folder(tmp_path / "gone" / "node")
+    assert list(homes._local_node_ids()) == ["node_1"]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("COMPUTEPOOL_WEBHOOK_PRIVATE", "10.0.0.0/8,10.0.0.0/33", "'10.0.0.0/33' is no network"),
+        ("COMPUTEPOOL_WEBHOOK_PRIVATE", "10.0.0.0/8,10.0.0.0/33", "'10.0.0.0/33' is not a network"),
         ("COMPUTEPOOL_JOBS_OPEN_MAX", "many", "valid integer"),
         ("COMPUTEPOOL_BLOBS", "s4://x", "s3://bucket/prefix"),
         ("COMPUTEPOOL_BLOBS", "s3://bucket/x", "artifact store failed"),
         ("COMPUTEPOOL_S3_ENDPOINT", "nonsense", "Invalid endpoint"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence_with_its_name(
+def test_an_invalid_setting_is_reported_by_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
 ) -> None:
     if "S3" in name or value.startswith("s3"):
-        # Nothing outside is asked for credentials or for the store: there are none, and that is the store's error.
+        # Without credentials and without requests to the outside, the store's own error is reported.
         for variable in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
             monkeypatch.setenv(variable, str(tmp_path / "none"))
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
@@ -108,37 +104,37 @@ def test_a_wrong_setting_is_one_sentence_with_its_name(
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv(name, value)
     done = run("hub", "start", "--port", free_port())
-    said = done.err.splitlines()[-1]
+    message = done.err.splitlines()[-1]
     assert done.code in (2, 3)
-    assert words in said
-    assert name.partition("_S3_")[0] in said
+    assert words in message
+    assert name.partition("_S3_")[0] in message
     assert "pydantic" not in done.err
     assert "Traceback" not in done.err
 
 
 @pytest.mark.soak
-def test_what_cannot_be_a_code_or_an_event_is_said_at_once(hub: FakeHub, run: Run) -> None:
+def test_an_invalid_code_or_event_is_refused_at_once(hub: FakeHub, run: Run) -> None:
     done = run("host", "--name", "a", "--peer", hub.url, "--code", "a")
     assert (done.code, done.err) == (2, "--code: 'a' is not a valid code. Create one: pool node code\n")
     done = run("webhooks", "add", "https://example.org/x", "--event", "job.finnished")
     assert (done.code, "did you mean job.finished?" in done.err) == (2, True)
 
 
-def test_there_is_nothing_to_export_without_a_key(run: Run) -> None:
+def test_exporting_without_a_key_is_refused(run: Run) -> None:
     done = run("seal", "export")
     assert (done.code, done.out, "pool seal init" in done.err) == (2, "", True)
 
 
 @pytest.mark.soak
-def test_a_script_says_what_travels_with_it_before_it_is_submitted(
+def test_the_dependencies_of_a_script_are_shown_before_submission(
     run: Run, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "helper.py").write_text("import numpy\n")
     script = tmp_path / "script.py"
     script.write_text("import helper\n")
     for command in (("submit", script), ("submit", script, "--quote"), ("quote", script)):
-        said = run(*command).err
-        assert "Sends helper.py" in said
-        assert "Installs numpy==" in said
+        printed = run(*command).err
+        assert "Sends helper.py" in printed
+        assert "Installs numpy==" in printed
     assert "Sends" not in run("submit", script, "--no-autodetect").err
     assert "Installs" not in run("submit", script, "--dep", "numpy").err

@@ -1,4 +1,4 @@
-"""Looking back, running again and letting machines and people in, from the command line, with a real hub and a real node."""
+"""Joining, resubmitting, and searching jobs and events on the command line, with a real hub and a real node."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import json
 import pytest
 
 from computepool.cli.node.codes import follow_code
-from computepool.sdk.client.config import Config, save_config
-from computepool.testing.processes import RealPool, wait_until
-from tests.cli.conftest import Run, reply
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
+from tests.cli.conftest import Run, reply, sign_in
 
 pytestmark = pytest.mark.process
 SOON_S = 60.0
 
 
 @pytest.mark.soak
-def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
+def test_a_machine_joins_runs_jobs_and_appears_in_the_events(run: Run) -> None:
     with RealPool() as real:
         real.start_hub()
-        save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+        sign_in(real)
         client = real.client()
         made = reply(run("node", "code", "--json"))
         assert client.nodes.code_status(made["id"]).state == "waiting"
@@ -38,20 +38,17 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
         assert run("jobs", "list", "--kind", "poem").code == 2
 
         issued = [event.data or {} for event in client.events(action="node.code_issued")]
-        used = [code for said in issued if (code := said["code_id"]) != made["id"]]
-        if used:  # by the agent that joined
+        used = [code for data in issued if (code := data["code_id"]) != made["id"]]
+        if used:  # the code of the agent that joined
             status = follow_code(client, used[-1], verbose=True)
             assert {step.state for step in status.steps} <= {"done", "skipped", "warning"}
 
-        [row] = [
-            row for row in reply(run("node", "evidence", "studio-3", "--json")) if row["job_id"] == job_id
-        ]
+        [row] = [row for row in reply(run("node", "evidence", "studio-3", "--json")) if row["job_id"] == job_id]
         assert (row["evidence"], row["weight"], row["own"]) == ("unverified", 0.25, True)
         assert "+0.25" in run("node", "evidence", "studio-3").out
 
         events = [
-            json.loads(line)
-            for line in run("events", "--newest", "--action", "node.", "--json").out.splitlines()
+            json.loads(line) for line in run("events", "--newest", "--action", "node.", "--json").out.splitlines()
         ]
         assert [event["seq"] for event in events] == sorted((event["seq"] for event in events), reverse=True)
         assert {event["action"] for event in events} >= {"node.enrolled", "node.online", "node.code_issued"}
@@ -62,9 +59,6 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
         link = reply(run("accounts", "link", "ann", "--json"))
         assert run("login", link["link"]).code == 0
         assert reply(run("whoami", "--json"))["name"] == "ann"
-        save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
-        assert {key["account_name"] for key in reply(run("keys", "list", "--all", "--json"))} >= {
-            "admin",
-            "ann",
-        }
+        sign_in(real)
+        assert {key["account_name"] for key in reply(run("keys", "list", "--all", "--json"))} >= {"admin", "ann"}
         assert real.broken_rules() == []

@@ -1,4 +1,4 @@
-"""What a stranger's job left and printed, on the submitter's side."""
+"""Untrusted output of jobs on the submitter's side: file names and control sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTILE = (
 REST = "]0;split over two\x07\n"
 
 
-def test_the_others_are_fetched_and_the_odd_one_is_named(
+def test_an_output_with_an_unsafe_name_is_reported_and_the_others_fetched(
     hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool = open_pool()
@@ -31,11 +31,11 @@ def test_the_others_are_fetched_and_the_odd_one_is_named(
     outputs = [OutputFile(name=name, digest=digest, size=5) for name in ("ok", "..\\x", "../y", "last")]
     follow.save_outputs(pool, outputs, tmp_path / "out", job_id="job_1")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"ok", "last"}
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 4
-    assert "'..\\\\x'" in said[1]
-    assert "'../y'" in said[2]
-    assert all("not fetched" in line and digest[:12] in line for line in said[1:3])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert "'..\\\\x'" in lines[1]
+    assert "'../y'" in lines[2]
+    assert all("not fetched" in line and digest[:12] in line for line in lines[1:3])
 
 
 def printed(hub: FakeHub, run: Run) -> str:
@@ -49,7 +49,7 @@ def printed(hub: FakeHub, run: Run) -> str:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("follow", [(), ("-f",)])
-def test_a_terminal_gets_colours_and_no_other_commands(
+def test_a_terminal_receives_colours_but_no_other_control_sequences(
     hub: FakeHub, run: Run, follow: tuple[str, ...]
 ) -> None:
     job_id = printed(hub, run)
@@ -62,8 +62,8 @@ def test_a_terminal_gets_colours_and_no_other_commands(
             while data := os.read(ours, 4096):
                 shown += data
         except OSError:
-            pass  # Linux's way to say that the other end is closed.
-        assert process.wait(20) == 0
+            pass  # on Linux, when the other end is closed
+        assert process.wait(60) == 0
     os.close(ours)
     text = shown.decode().replace("\r\n", "\n")
     assert "plain\ttab \x1b[31mred\x1b[0m\n" in text
@@ -72,5 +72,5 @@ def test_a_terminal_gets_colours_and_no_other_commands(
     assert "title" not in left
 
 
-def test_a_pipe_gets_it_as_it_is(hub: FakeHub, run: Run) -> None:
+def test_a_pipe_receives_the_output_unchanged(hub: FakeHub, run: Run) -> None:
     assert run("jobs", "logs", printed(hub, run)).out == HOSTILE + REST

@@ -1,4 +1,4 @@
-"""`pool payouts …` and `pool.payouts` with a real hub: what is shown, what is asked, what is printed for programs."""
+"""`pool payouts` and `pool.payouts` with a real hub: summaries, confirmation, and the life of a payout."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
 from computepool.sdk import BadRequest, Conflict, Pool
 from computepool.sdk.errors import InsufficientCredits
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 from tests.cli.conftest import Run, reply
-from tests.payouts.earning import earn_now
+from tests.hub.money.payouts.earning import earn_now
 
 pytestmark = pytest.mark.process
 BANK = {"account_number": "50100123456789", "ifsc": "HDFC0000123", "name": "Asha Rao"}
@@ -41,7 +42,7 @@ def real() -> Iterator[RealPool]:
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
-    """Somebody is there and answers; the questions that were asked."""
+    """Pretends that a user at a terminal answers; returns the questions."""
 
     def sit_down(answer: bool) -> list[str]:
         asked: list[str] = []
@@ -60,16 +61,14 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
 
 
 def listed(pool: Pool, payout_id: str) -> None:
-    """On the operator's list, after the next round."""
+    """Wait until the payout is on the operator's list."""
     if pool.payouts.get(payout_id).state == "requested":
         pool.payouts.approve(payout_id)
-    wait_until(lambda: pool.payouts.get(payout_id).state == "submitted", 20)
+    wait_until(lambda: pool.payouts.get(payout_id).state == "submitted", 60)
 
 
 @pytest.mark.soak
-def test_a_request_shows_what_will_happen_and_asks(
-    pool: Pool, run: Run, at_terminal: Callable[[bool], list[str]]
-) -> None:
+def test_a_request_shows_a_summary_and_asks(pool: Pool, run: Run, at_terminal: Callable[[bool], list[str]]) -> None:
     before = pool.payouts.available().available
     asked = at_terminal(False)
     refused = run("payouts", "request", "1234.50", *TO_BANK)
@@ -87,7 +86,7 @@ def test_a_request_shows_what_will_happen_and_asks(
 
 
 @pytest.mark.soak
-def test_a_script_must_say_yes(pool: Pool, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_yes_is_required(pool: Pool, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
     before = pool.payouts.available().available
     refused = run("payouts", "request", "500", "--upi", "asha@okaxis")
@@ -116,7 +115,7 @@ def test_a_script_must_say_yes(pool: Pool, run: Run, monkeypatch: pytest.MonkeyP
         (("2000000", "--upi", "asha@okaxis"), "missing"),
     ],
 )
-def test_bad_requests_are_sentences(pool: Pool, run: Run, arguments: tuple[str, ...], word: str) -> None:
+def test_an_invalid_request_is_refused(pool: Pool, run: Run, arguments: tuple[str, ...], word: str) -> None:
     before = pool.payouts.available().available
     done = run("payouts", "request", "--yes", *arguments)
     assert done.code in (2, 4)
@@ -125,7 +124,7 @@ def test_bad_requests_are_sentences(pool: Pool, run: Run, arguments: tuple[str, 
     assert pool.payouts.available().available == before
 
 
-def test_the_life_of_a_payout(pool: Pool, run: Run, tmp_path: Path) -> None:
+def test_a_payout_is_approved_exported_and_paid(pool: Pool, run: Run, tmp_path: Path) -> None:
     made = reply(run("payouts", "request", "20000", *TO_BANK, "--yes", "--json"))
     payout_id = made["id"]
     assert made["state"] == "requested"
@@ -134,14 +133,15 @@ def test_the_life_of_a_payout(pool: Pool, run: Run, tmp_path: Path) -> None:
     waiting = run("payouts", "list", "--all", "--state", "requested", "--json")
     assert payout_id in [payout["id"] for payout in json.loads(waiting.out)]
     assert reply(run("payouts", "approve", payout_id, "--yes", "--json"))["state"] == "reserved"
-    wait_until(lambda: pool.payouts.get(payout_id).state == "submitted", 20)
+    wait_until(lambda: pool.payouts.get(payout_id).state == "submitted", 60)
     file = tmp_path / "payouts.csv"
+    file.touch(0o644)
     exported = run("payouts", "export", "--out", file)
     assert exported.code == 0, exported.err
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "even if the file existed"
     rows = {row["reference"]: row for row in csv.DictReader(io.StringIO(file.read_text(), newline=""))}
     assert (rows[payout_id]["amount_inr"], rows[payout_id]["name"]) == ("20000.00", "Asha Rao")
-    assert json.loads(run("payouts", "export", "--json").out) == list(rows.values())
+    assert reply(run("payouts", "export", "--json")) == list(rows.values())
     assert run("payouts", "export").out.replace("\r\n", "\n") == file.read_text()
     paid = reply(run("payouts", "mark-paid", payout_id, "--reference", "UTR20000", "--json"))
     assert (paid["state"], paid["provider_ref"]) == ("paid", "UTR20000")
@@ -152,7 +152,7 @@ def test_the_life_of_a_payout(pool: Pool, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_cancelling_and_rejecting(pool: Pool, run: Run) -> None:
+def test_cancelling_and_rejecting_return_the_credits(pool: Pool, run: Run) -> None:
     before = pool.payouts.available().available
     large = [pool.payouts.request(20_000, upi="asha@okaxis").id for _ in range(2)]
     assert reply(run("payouts", "cancel", large[0], "--json"))["reason"] == "cancelled"
@@ -163,7 +163,9 @@ def test_cancelling_and_rejecting(pool: Pool, run: Run) -> None:
 
 
 @pytest.mark.soak
-def test_marking_failed_asks_first(pool: Pool, run: Run, at_terminal: Callable[[bool], list[str]]) -> None:
+def test_marking_a_payout_failed_asks_for_confirmation(
+    pool: Pool, run: Run, at_terminal: Callable[[bool], list[str]]
+) -> None:
     payout_id = pool.payouts.request("20000", bank=BANK).id
     listed(pool, payout_id)
     asked = at_terminal(True)
@@ -173,7 +175,7 @@ def test_marking_failed_asks_first(pool: Pool, run: Run, at_terminal: Callable[[
 
 
 @pytest.mark.soak
-def test_from_a_program(pool: Pool) -> None:
+def test_the_sdk_requests_and_cancels_a_payout(pool: Pool) -> None:
     with pytest.raises(InsufficientCredits):
         pool.payouts.request(90_000_000, upi="asha@okaxis")
     with pytest.raises(BadRequest):

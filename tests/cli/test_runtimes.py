@@ -1,19 +1,17 @@
-"""The runtime of jobs by command line: shown, carried to another machine, and put back."""
+"""`pool node runtime`: show, export, import and reset."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from computepool.agent.sandbox.runtime import tree
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.cli.node.runtime import app
+from tests.cli.conftest import Run, reply
 
 
 @pytest.fixture
@@ -23,21 +21,18 @@ def ground() -> Iterator[Path]:
     remove_tree(folder)
 
 
-def call(*words: object) -> Any:
-    ran = CliRunner().invoke(app, [*map(str, words), "--json"], catch_exceptions=False)
-    assert ran.exit_code == 0, ran.output
-    return json.loads(ran.output)
-
-
 @pytest.mark.soak
-def test_carried_elsewhere_and_put_back(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "_FOLDERS", ())  # Fewer files; what is in it does not matter here.
+def test_a_runtime_is_exported_imported_and_reset(ground: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(*arguments: object) -> Any:
+        return reply(run("node", "runtime", *arguments, "--json"))
+
+    monkeypatch.setattr(tree, "_FOLDERS", ())  # fewer files
     here, there, file = ground / "here", ground / "there", ground / "runtime.tar"
     made = call("show", "--data", here)
     assert len(made["digest"]) == 64
     assert made["files"] > 1000
     assert call("export", file, "--data", here)["digest"] == made["digest"]
-    monkeypatch.setattr(tree, "_PROGRAMS", ("sh",))  # A machine with other programs.
+    monkeypatch.setattr(tree, "_PROGRAMS", ("sh",))  # a machine with other programs
     own = call("show", "--data", there)
     assert own["digest"] != made["digest"]
     assert call("import", file, "--data", there)["digest"] == made["digest"]
@@ -45,8 +40,8 @@ def test_carried_elsewhere_and_put_back(ground: Path, monkeypatch: pytest.Monkey
     assert call("reset", "--data", there)["digest"] == own["digest"]
 
 
-def test_a_damaged_file_is_refused(ground: Path) -> None:
+def test_a_damaged_runtime_is_refused(ground: Path, run: Run) -> None:
     (ground / "runtime.tar").write_bytes(b"no tar" * 1000)
-    ran = CliRunner().invoke(app, ["import", str(ground / "runtime.tar"), "--data", str(ground)])
-    assert ran.exit_code != 0
-    assert "not an exported runtime" in str(ran.exception)
+    ran = run("node", "runtime", "import", ground / "runtime.tar", "--data", ground)
+    assert ran.code != 0
+    assert "not an exported runtime" in ran.err

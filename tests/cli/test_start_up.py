@@ -1,4 +1,4 @@
-"""What a command loads before it answers: none of it depends on the machine, and most of a short command's time is this."""
+"""Modules that a command loads, which take most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from computepool.cli.main import app
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 
-#: What none of these commands needs.
+#: Modules that none of these commands needs.
 NEVER = {"computepool.hub", "computepool.agent", "cryptography", "httpx2", "cloudpickle", "rich", "asyncio"}
 NEVER |= {"packaging", "numpy", "sqlalchemy", "fastapi", "jwt"}
 MODELS = {"pydantic", "computepool.protocol.base"}
@@ -71,11 +71,11 @@ def elsewhere(group: Any, path: str = "pool") -> Iterator[tuple[str, Any, Any]]:
     ("listed", "own"),
     [pytest.param(listed, own, id=path) for path, listed, own in elsewhere(typer.main.get_command(app))],
 )
-def test_the_list_of_commands_says_what_each_says_of_itself(listed: Any, own: Any) -> None:
+def test_the_help_line_of_each_command_is_the_first_line_of_its_help(listed: Any, own: Any) -> None:
     assert listed.get_short_help_str(300) == own.get_short_help_str(300)
 
 
-def test_a_mistyped_command_and_a_value_of_another_type_are_sentences(hub: FakeHub, run: Run) -> None:
+def test_a_mistyped_command_and_an_invalid_value_are_explained(hub: FakeHub, run: Run) -> None:
     assert "Did you mean 'nodes', 'node'?" in run("nods").err
     assert "--limit" in run("nodes", "--limit", "0").err
     assert run("nodes", "--limit", "7", "--json").code == 0

@@ -150,9 +150,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
         "properties": all(item in profile.properties for item in wanted.properties),
         "excluded_nodes": not {profile.node_id, profile.name, profile.url} & wanted.exclude_nodes,
-        "node": not wanted.node
-        or wanted.node == profile.node_id
-        or (profile.owner == shape.account and wanted.node in (profile.name, profile.url)),
+        "node": wanted.node in ("", profile.node_id),
         "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
         "python": not wanted.pythons
         or any(
@@ -170,7 +168,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
             or not node.newcomer
             or profile.owner == shape.account
             or not any(
-                held.stranger
+                held.external
                 for other in node.kin.values()
                 if other.newcomer and other.profile.owner == profile.owner
                 for held in other.held
@@ -322,8 +320,7 @@ markets = st.builds(
     PlainPrices,
     tables,
     st.dictionaries(
-        st.tuples(st.sampled_from([*TIERS, "cpu"]), st.sampled_from(["in", "eu", "us", ""])),
-        st.integers(0, 60_000_000),
+        st.tuples(st.sampled_from([*TIERS, "cpu"]), st.sampled_from(["in", "eu", "us", ""])), st.integers(0, 60_000_000)
     ),
 )
 

@@ -15,10 +15,7 @@ from computepool.core.resources import Capacity, NodeProfile, Requirements, Shap
 
 versions = st.sampled_from(["", "analysis", "analysis-2", "Analysis", "x"])
 NODE = NodeProfile(
-    node_id="n",
-    name="n",
-    owner="o",
-    capacity=Capacity(cpu_milli=4000, ram_mb=4096, disk_mb=4096, gpus=()),
+    node_id="n", name="n", owner="o", capacity=Capacity(cpu_milli=4000, ram_mb=4096, disk_mb=4096, gpus=())
 )
 
 

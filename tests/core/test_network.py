@@ -36,7 +36,7 @@ OPEN = """
 any_address = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6))
 label = st.from_regex(r"[a-z][a-z0-9-]{0,8}[a-z0-9]", fullmatch=True)
 names = st.lists(label, min_size=2, max_size=5).map(".".join)
-ports = st.integers(1, 65_535)
+ports = st.integers(1, 65_535).filter(lambda port: port != 25)
 
 
 @pytest.mark.parametrize("text", CLOSED)
@@ -76,9 +76,7 @@ def test_every_form_of_an_ipv4_address_is_judged_alike(address: ipaddress.IPv4Ad
 
 
 @given(st.ip_addresses(v=4), st.integers(8, 32))
-def test_the_owner_can_open_a_network_and_neighbours_are_closed(
-    address: ipaddress.IPv4Address, bits: int
-) -> None:
+def test_the_owner_can_open_a_network_and_neighbours_are_closed(address: ipaddress.IPv4Address, bits: int) -> None:
     around = ipaddress.ip_network(f"{address}/{bits}", strict=False)
     assert refusal(address, admitted=[around]) == ""
     assert refusal(address, near=[around])
@@ -122,7 +120,7 @@ def test_whatever_is_parsed_says_itself_again(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_host_and_port_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write host:port|too wide"):
+    with pytest.raises(ValueError, match=r"write host:port|too broad"):
         parse_target(text)
 
 
@@ -130,12 +128,12 @@ def test_forms_that_mean_the_same_are_one() -> None:
     assert parse_target(" Files.Example.org.:443 ") == Target("files.example.org", 443)
     assert parse_targets(["a.test:1", "A.test:1", "b.test:1"]) == (Target("a.test", 1), Target("b.test", 1))
     assert parse_target("[2606:4700:0:0::1111]:443") == Target("2606:4700::1111", 443)
-    with pytest.raises(ValueError, match=f"{TARGETS_MAX} is the most"):
+    with pytest.raises(ValueError, match=f"the maximum is {TARGETS_MAX}"):
         parse_targets(f"a{number}.test:443" for number in range(TARGETS_MAX + 1))
 
 
 def test_networks_are_checked() -> None:
     assert parse_networks(["192.168.7.0/24", "fd00::/8"])[0].num_addresses == 256
     for bad in ("192.168.7.1/24", "home", ""):
-        with pytest.raises(ValueError, match="is no network"):
+        with pytest.raises(ValueError, match="is not a network"):
             parse_networks([bad])

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.series import COLUMNS, POINTS_LEAST, Series
+from computepool.core.series import COLUMNS, POINTS_MIN, Series
 
 _VALUE = st.none() | st.integers(0, 2**40)
 _ROW = st.tuples(*[_VALUE] * len(COLUMNS))
@@ -34,7 +34,7 @@ def latest(samples: list[tuple[int, tuple[int | None, ...]]]) -> int:
 def test_what_thinning_out_keeps(samples: list[tuple[int, tuple[int | None, ...]]], points_max: int) -> None:
     series = recorded(samples, points_max)
     times = list(series.times)
-    assert len(times) <= max(POINTS_LEAST, points_max)
+    assert len(times) <= max(POINTS_MIN, points_max)
     assert times == sorted(set(times))
     assert times[0] == 1_000_000 + samples[0][0]
     assert times[-1] == latest(samples)
@@ -50,9 +50,7 @@ def test_what_thinning_out_keeps(samples: list[tuple[int, tuple[int | None, ...]
 
 
 @given(SAMPLES, st.integers(4, 40))
-def test_packed_and_unpacked_is_the_same(
-    samples: list[tuple[int, tuple[int | None, ...]]], points_max: int
-) -> None:
+def test_packed_and_unpacked_is_the_same(samples: list[tuple[int, tuple[int | None, ...]]], points_max: int) -> None:
     series = recorded(samples, points_max)
     again = Series.unpacked(json.loads(json.dumps(series.packed())), points_max)
     assert again.packed() == series.packed()

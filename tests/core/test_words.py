@@ -22,14 +22,7 @@ def test_memory(mb: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (-1, "0 s"),
-        (119, "119 s"),
-        (120, "2 minutes"),
-        (7_199, "120 minutes"),
-        (7_200, "2 hours"),
-        (604_794, "7 days"),
-    ],
+    [(-1, "0 s"), (119, "119 s"), (120, "2 minutes"), (7_199, "120 minutes"), (7_200, "2 hours"), (604_794, "7 days")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -44,14 +37,7 @@ def test_what_was_typed_is_shown_again(typed: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1_000, "1 kB"),
-        (9_140, "9.1 kB"),
-        (999_999, "1 MB"),
-        (5 * 10**15, "5000 TB"),
-    ],
+    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (9_140, "9.1 kB"), (999_999, "1 MB"), (5 * 10**15, "5000 TB")],
 )
 def test_files(count: int, text: str) -> None:
     assert byte_size(count) == text

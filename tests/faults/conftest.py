@@ -1,4 +1,4 @@
-"""Real pools for the fault tests. Whatever a test did to one, the rules must hold when it is over."""
+"""Real pools for the fault tests. The rules of the database must hold after each test."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def make_pool(request: pytest.FixtureRequest) -> Iterator[MakePool]:
     """Makes pools that end with the test; then their databases are checked."""
     pools: dict[RealPool, bool] = {}
 
-    def make(
-        database: str = "sqlite", *, agents: int = 0, quiet: bool = True, **settings: str | float
-    ) -> RealPool:
+    def make(database: str = "sqlite", *, agents: int = 0, quiet: bool = True, **settings: str | float) -> RealPool:
         """A pool with a hub and so many agents.
 
         `database`: sqlite, postgresql for an empty one on the shared server, or the address of one.

@@ -1,4 +1,4 @@
-"""Finding the processes of an agent and of its jobs, and seeing them go."""
+"""The processes of an agent and of its jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import signal
 
 import psutil
 
-from computepool.testing.processes import AgentProcess, wait_until
+from computepool.testing.processes import AgentProcess
+from computepool.testing.waiting import wait_until
 
 
 def descendants(agent: AgentProcess) -> list[psutil.Process]:
@@ -18,7 +19,7 @@ def descendants(agent: AgentProcess) -> list[psutil.Process]:
 
 
 def jobs_of(agent: AgentProcess, *argv: str) -> list[psutil.Process]:
-    """The processes of its jobs whose command line begins so."""
+    """The processes of its jobs with this beginning of the command line."""
     found = []
     for process in descendants(agent):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -38,8 +39,8 @@ def workers_of(agent: AgentProcess) -> list[psutil.Process]:
 
 
 def freeze_machine(agent: AgentProcess) -> None:
-    """The agent and everything that it started, as a laptop's lid does it."""
-    agent.freeze()  # first: then nothing new is started
+    """Freeze the agent and everything that it started, as when a laptop is closed."""
+    agent.freeze()  # first, so that it starts nothing new
     _signal_all(agent, signal.SIGSTOP)
 
 
@@ -63,7 +64,7 @@ def wait_gone(processes: list[psutil.Process], timeout_s: float) -> None:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """A zombie has ended; whoever adopted it has not asked how."""
+    """False for a zombie, too: it has ended."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,6 +1,6 @@
-"""A TCP proxy that breaks things on purpose: lost requests, lost and cut replies, delays, partitions.
+"""A TCP proxy that injects faults: lost requests, lost and cut replies, delays, partitions.
 
-Knows just enough of HTTP to tell a reply from a request: what the hub sends after the client spoke is the reply.
+Data from the hub after a request counts as the reply.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
 
 
 class Fault(StrEnum):
-    LOSE_REQUEST = "the connection is reset before the hub hears of it"
-    LOSE_REPLY = "the hub did it, and its reply is lost"
+    LOSE_REQUEST = "the connection is reset before the hub gets the request"
+    LOSE_REPLY = "the hub handled the request, and its reply is lost"
     CUT_REPLY = "half of the reply arrives, then a reset"
     DELAY_REPLY = "the reply comes late"
 
@@ -29,7 +29,7 @@ class Fault(StrEnum):
 class ChaosProxy:
     """Between a client and the hub, on a thread of its own. `rate` is the share of exchanges that go wrong.
 
-    `breaks`: after so many bytes, of both directions together, all connections are reset; each once.
+    `breaks`: numbers of bytes, in both directions together, after which all connections are reset once.
     """
 
     def __init__(self, port: int, *, seed: int = 0, delay_s: float = 0.3, breaks: Sequence[int] = ()) -> None:
@@ -43,22 +43,22 @@ class ChaosProxy:
         self._open: set[asyncio.StreamWriter] = set()
         self.port = 0
         self.rate = 0.0
-        #: None: whole. "both": nothing passes. "replies": the hub hears, but is not heard.
+        #: None: everything passes. "both": nothing passes. "replies": only requests pass.
         self.cut: str | None = None
-        #: Requests that begin so are neither passed on nor answered, until `heal` breaks their connections.
+        #: Requests with this beginning are neither passed on nor answered, until `heal` resets their connections.
         self.hold = ""
         self.held = 0
         self.faults: Counter[tuple[Fault, str]] = Counter()
         self._thread = threading.Thread(target=self._run, name="chaos-proxy", daemon=True)
         self._thread.start()
-        self._listening.wait(10)
+        self._listening.wait(60)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def count(self, path: str = "", *faults: Fault) -> int:
-        """How often something went wrong on requests to paths that begin so."""
+        """The number of faults in requests to paths with this beginning."""
         return sum(
             number
             for (fault, at), number in self.faults.items()
@@ -66,7 +66,7 @@ class ChaosProxy:
         )
 
     def heal(self) -> None:
-        """Everything passes from now on; connections from before the cut are gone."""
+        """Let everything pass from now on, over new connections."""
         self.rate, self.cut, self.hold = 0.0, None, ""
         self._loop.call_soon_threadsafe(self._reset_all)
 
@@ -98,9 +98,7 @@ class ChaosProxy:
             raise
         exchange = _Exchange(self, reader, writer)
         self._open |= {writer, hub_writer}
-        ways = [
-            asyncio.create_task(way) for way in (exchange.requests(hub_writer), exchange.replies(hub_reader))
-        ]
+        ways = [asyncio.create_task(way) for way in (exchange.requests(hub_writer), exchange.replies(hub_reader))]
         try:
             with contextlib.suppress(OSError, EOFError):
                 done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -133,7 +131,7 @@ class ChaosProxy:
 
 
 class _Exchange:
-    """One client's connection. Raises EOFError where it is to be broken."""
+    """One client's connection. Raises EOFError to break it."""
 
     def __init__(self, proxy: ChaosProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy, self._reader, self._writer = proxy, reader, writer

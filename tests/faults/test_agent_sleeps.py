@@ -1,4 +1,4 @@
-"""A machine that sleeps past its lease: what its jobs made arrives whole, or they run again. Nothing is half there."""
+"""A machine that sleeps past its lease: the results of its jobs arrive whole, or the jobs run again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from computepool.protocol.sealing import OUTPUT, About
 from computepool.sdk.files import sealing
 from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.pool import Pool
-from computepool.testing.processes import FAST_AGENT, AgentProcess, RealPool, wait_until
+from computepool.testing.processes import FAST_AGENT, AgentProcess, RealPool
+from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import freeze_machine, jobs_of, thaw_machine
 from tests.faults.proxy import ChaosProxy
@@ -23,7 +24,7 @@ from tests.faults.proxy import ChaosProxy
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 LEASE_S = 6
-#: By step: the request that is on its way then, if one is, and how many of them there are.
+#: By step: the request that is on its way at that moment, if any, and the number of such requests.
 STEPS = {
     "before start": ("GET /api/v1/artifacts/", 1),
     "running": ("", 0),
@@ -44,7 +45,7 @@ while not (marks / "go").exists():
 print("ended")
 """
 FILES = {"first": b"one", "folder/second": b"two" * 1000}
-LONG = ["value"] * 40_000  #: too long for a report: it travels as a file
+LONG = ["value"] * 40_000  #: too long for a report, so it is sent as a file
 
 
 def work(marks: str, name: str) -> list[str]:
@@ -67,7 +68,7 @@ def work(marks: str, name: str) -> list[str]:
 
 
 def count(marks: str, steps: int) -> list[int]:
-    """Two files that belong together: one without the other, or of another step, is not where it was."""
+    """Two files that belong together: they must be restored from the same step."""
     import time
     from pathlib import Path
 
@@ -93,7 +94,7 @@ for function in (work, count):
 
 @dataclass
 class Sleeper:
-    """A node with its jobs, its way to the hub, and the folder through which its jobs are told to go on."""
+    """A node with its jobs, its connection to the hub, and the folder through which its jobs are controlled."""
 
     step: str
     marks: Path
@@ -111,7 +112,7 @@ class Sleeper:
         return not jobs_of(self.agent, "python3", "sleeps.py")
 
     def wake(self) -> None:
-        """The connections of before are gone by then."""
+        """Earlier connections are gone by then."""
         self.proxy.heal()
         thaw_machine(self.agent)
 
@@ -121,14 +122,12 @@ MakeSleeper = Callable[..., Sleeper]
 
 @pytest.fixture
 def make_sleeper() -> Iterator[MakeSleeper]:
-    """They end before their pool does, and before their way to it."""
+    """They end before their pool and their connection to it."""
     made: list[Sleeper] = []
 
     def make(pool: RealPool, step: str, **config: Any) -> Sleeper:
         number = len(made)
-        marks = pool.folder / f"marks-{number}"
-        marks.mkdir()
-        marks.chmod(0o777)
+        marks = pool.shared_folder(f"marks-{number}")
         proxy = ChaosProxy(pool.hubs[0].port, seed=number)
         agent = pool.start_agent(url=proxy.url, name=f"sleeper-{number}", online=False, **config)
         made.append(Sleeper(step, marks, agent, proxy))
@@ -152,7 +151,7 @@ def submit(client: Pool, sleeper: Sleeper, tmp_path: Path, *, group: str) -> Non
     """A script, the same with what it makes sealed, and a function with a long result."""
     script, data = tmp_path / "sleeps.py", tmp_path / f"input-{sleeper.agent.name}"
     script.write_text(SCRIPT)
-    data.write_text(str(data))  # nobody has it in a cache
+    data.write_text(str(data))  # unique, so no cache has it
     for name in ("script", "sealed"):
         sleeper.futures[name] = client.run(
             script, [sleeper.marks, name], wait=False, seal=name == "sealed", tags=sleeper.agent.name, cores=0.1,
@@ -164,7 +163,7 @@ def submit(client: Pool, sleeper: Sleeper, tmp_path: Path, *, group: str) -> Non
 
 
 def fall_asleep(sleeper: Sleeper, *, whole: bool) -> None:
-    """When its jobs are at the step: the agent alone, or the whole machine."""
+    """Freeze the agent alone, or the whole machine, when its jobs are at the step."""
     request, number = STEPS[sleeper.step]
     if sleeper.step != "before start":
         wait_until(sleeper.started, 60, f"{sleeper.step}: the jobs run")
@@ -184,9 +183,7 @@ def check_whole(client: Pool, future: JobFuture) -> None:
     job = client.jobs.wait(future.job_id, timeout=90)
     assert job.state is JobState.SUCCEEDED, (job.reason, job.error)
     assert [one.state for one in job.tries].count("succeeded") == 1
-    assert {output.name for output in job.outputs} == FILES.keys(), [
-        (one.state, one.reason) for one in job.tries
-    ]
+    assert {output.name for output in job.outputs} == FILES.keys(), [(one.state, one.reason) for one in job.tries]
     for output in job.outputs:
         about = None if job.spec.seal_to is None else About(job.id, OUTPUT, output.name)
         assert client.artifacts.get_bytes(output.digest, about=about) == FILES[output.name]
@@ -207,7 +204,7 @@ def submit_all(client: Pool, sleepers: list[Sleeper], tmp_path: Path, *, group: 
 
 
 def wait_for_first_tries(client: Pool, futures: list[JobFuture], *, reported: bool) -> None:
-    """Over for the hub, or also for their nodes."""
+    """Wait until they are over for the hub, or with `reported` also for their nodes."""
     not_yet = {*LIVE_ATTEMPT, AttemptState.EXPIRED} if reported else LIVE_ATTEMPT
 
     def are_over() -> bool:
@@ -218,10 +215,10 @@ def wait_for_first_tries(client: Pool, futures: list[JobFuture], *, reported: bo
 
 @pytest.mark.soak
 @pytest.mark.parametrize("frozen", ["machine", "agent", "replaced"])
-def test_what_jobs_made_is_whole_or_made_again(
+def test_results_arrive_whole_or_the_job_runs_again(
     pool: RealPool, make_sleeper: MakeSleeper, tmp_path: Path, frozen: str
 ) -> None:
-    """`replaced`: another node ran their jobs meanwhile. What they came to goes home, to one that sleeps in the middle."""
+    """`replaced`: another node ran the jobs meanwhile. The home node of their group also sleeps, while it fetches results."""
     sleepers = [make_sleeper(pool, step, tags=(f"sleeper-{number}",)) for number, step in enumerate(STEPS)]
     names = tuple(one.agent.name for one in sleepers)
     home = make_sleeper(pool, "fetching", tags=names if frozen == "replaced" else ())
@@ -266,9 +263,7 @@ def _check_home(client: Pool, home: Sleeper, group_id: str, *, files: int, aslee
 
 @pytest.mark.soak
 @pytest.mark.parametrize("request_held", ["PUT /api/v1/artifacts/", "POST /api/v1/checkpoint"])
-def test_a_checkpoint_is_whole_or_not_there(
-    pool: RealPool, make_sleeper: MakeSleeper, request_held: str
-) -> None:
+def test_a_checkpoint_is_whole_or_absent(pool: RealPool, make_sleeper: MakeSleeper, request_held: str) -> None:
     sleeper = make_sleeper(pool, "saving", limits=replace(FAST_AGENT, checkpoint_gap_s=0.05))
     pool.wait_online(sleeper.agent)
     client = pool.client()

@@ -1,4 +1,4 @@
-"""A job outlives its nodes: one is killed, one is stopped, the third ends it; each owner is paid for what was used."""
+"""A job that outlives its nodes: one is killed, one stops, the third finishes it; each owner is paid for its part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from computepool.cli.main import app
 from computepool.core.jobs.lifecycle import JobState
-from computepool.testing.processes import FAST_AGENT, wait_until
+from computepool.testing.processes import FAST_AGENT
+from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool
 
 pytestmark = pytest.mark.process
@@ -25,7 +26,7 @@ def work(steps: int) -> tuple[int, int]:
 
     import computepool
 
-    # The first two never come to the end, however long the test takes to end them.
+    # The first two attempts never finish, however late the test ends them.
     most = steps if os.environ["COMPUTEPOOL_ATTEMPT"] == "3" else steps - 1
     place = computepool.restored()
     done = begun = int((place / "done").read_text()) if place else 0
@@ -58,7 +59,7 @@ def test_a_job_outlives_its_nodes_and_all_owners_are_paid(
         kept = sam.jobs.get(job_id).checkpoint
         return kept is not None and kept.attempt == attempt and (kept.progress or 0) > 0.1
 
-    wait_until(lambda: saved_by(1), 30, "the first node has saved something")
+    wait_until(lambda: saved_by(1), 60, "the first node has saved something")
     monkeypatch.setenv("COMPUTEPOOL_HUB", pool.hubs[0].url)
     monkeypatch.setenv("COMPUTEPOOL_KEY", pool.admin_key)
     shown = CliRunner().invoke(app, ["jobs", "show", job_id])
@@ -68,7 +69,7 @@ def test_a_job_outlives_its_nodes_and_all_owners_are_paid(
     assert 0 < int((tmp_path / "done").read_text()) < STEPS
     first.kill()
     second = pool.start_agent(owner=owners[1], **settled)
-    wait_until(lambda: saved_by(2), 30, "the second node went on from there, and saved more")
+    wait_until(lambda: saved_by(2), 60, "the second node went on from there, and saved more")
     assert second.stop(40) == 0
     pool.start_agent(owner=owners[2], **settled)
     begun, done = future.result(60)

@@ -1,4 +1,4 @@
-"""The database crashes under a hub: it answers that it cannot now, comes back by itself, and has lost nothing."""
+"""Crashes of the database under a hub, which recovers by itself and has lost nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from computepool.testing.postgres import PostgresServer
-from computepool.testing.processes import wait_until
+from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.load import Load, command, seeded
 

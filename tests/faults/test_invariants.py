@@ -1,4 +1,4 @@
-"""The checks of `pool hub check` bite: each rule is broken by hand once, and found."""
+"""`pool hub check` finds each rule that is broken by hand."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from computepool.hub.settings import Settings
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
 
-#: What a hand at the database might do, by the rule it breaks. The jobs are named as `world` makes them.
+#: Damage to the database, by the rule it breaks. The jobs have the names that `world` gives them.
 DAMAGE = {
-    "what accounts keep in the database is what is counted for them": (
+    "the storage counted for an account is what it stores in the database": (
         "UPDATE inline_storage SET bytes = bytes + 1"
     ),
     "a job whose results are compared waits for an answer": (
@@ -31,9 +31,7 @@ DAMAGE = {
     "a job has at most one accepted attempt": (
         "UPDATE attempts SET state = 'succeeded', report_digest = 'x' WHERE id = '{retried}-1'"
     ),
-    "an accepted attempt was reported as succeeded": (
-        "UPDATE attempts SET report_digest = NULL WHERE id = '{done}-1'"
-    ),
+    "an accepted attempt was reported as succeeded": ("UPDATE attempts SET report_digest = NULL WHERE id = '{done}-1'"),
     "a job has succeeded exactly when an attempt was accepted": (
         "UPDATE jobs SET accepted_attempt = NULL WHERE id = '{done}'"
     ),
@@ -42,49 +40,35 @@ DAMAGE = {
     "a leased or running job has one live attempt, its newest": (
         "UPDATE attempts SET state = 'running' WHERE id = '{held}-1'"
     ),
-    "a job's attempt number is that of its newest attempt": (
-        "UPDATE jobs SET attempt_no = 7 WHERE id = '{waiting}'"
-    ),
-    "an attempt is named after its job and number": (
-        "UPDATE attempts SET number = 9 WHERE id = '{failed}-1'"
-    ),
-    "an attempt has a time of ending exactly when it is over": (
+    "a job's attempt number is that of its newest attempt": ("UPDATE jobs SET attempt_no = 7 WHERE id = '{waiting}'"),
+    "an attempt is named after its job and number": ("UPDATE attempts SET number = 9 WHERE id = '{failed}-1'"),
+    "an attempt has an end time exactly when it is over": (
         "UPDATE attempts SET finished_at_ms = NULL WHERE id = '{done}-1'"
     ),
-    "a job has a time of ending exactly when it is finished": (
-        "UPDATE jobs SET finished_at_ms = 1 WHERE id = '{held}'"
-    ),
-    "a job counts the unfinished jobs it waits for": (
-        "UPDATE jobs SET deps_pending = 0 WHERE id = '{waiting}'"
-    ),
+    "a job has an end time exactly when it is finished": ("UPDATE jobs SET finished_at_ms = 1 WHERE id = '{held}'"),
+    "a job counts the unfinished jobs it waits for": ("UPDATE jobs SET deps_pending = 0 WHERE id = '{waiting}'"),
     "no queued job waits for one that failed": (
         "UPDATE dependencies SET after_id = '{failed}' WHERE job_id = '{waiting}'"
     ),
     "a job's events follow each other without a gap": (
         "DELETE FROM events WHERE job_id = '{done}' AND action = 'job.leased'"
     ),
-    "a job's last event says its state": (
-        "DELETE FROM events WHERE job_id = '{held}' AND action = 'job.leased'"
-    ),
+    "a job's last event states its state": ("DELETE FROM events WHERE job_id = '{held}' AND action = 'job.leased'"),
     "a finished job has one final event, an unfinished one none": (
         "UPDATE events SET final = FALSE WHERE job_id = '{done}'"
     ),
-    "a job's group exists and has the job's owner": (
-        "UPDATE groups SET account_id = '{other}' WHERE id = '{group}'"
-    ),
+    "a job's group exists and has the job's owner": ("UPDATE groups SET account_id = '{other}' WHERE id = '{group}'"),
     "a watched group is complete exactly when it waits for nothing": (
         "UPDATE groups SET completed_at_ms = NULL WHERE id = '{complete}'"
     ),
-    "the open jobs of a watched group say that it is": (
-        "UPDATE groups SET watched = TRUE WHERE id = '{group}'"
-    ),
-    "a group's keys are counted, and have a job exactly when they say so": (
+    "the open jobs of a watched group are marked as watched": ("UPDATE groups SET watched = TRUE WHERE id = '{group}'"),
+    "a group's keys are counted, and have a job exactly when their state says so": (
         "UPDATE expected_jobs SET state = 'job' WHERE group_id = '{complete}'"
     ),
     "a group's home is a node of its owner": "UPDATE groups SET home = 'node_gone' WHERE id = '{group}'",
-    "everything that is referred to exists": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
-    "a node's reputation is what its events say": "UPDATE reputations SET success = success + 1",
-    "a submitter's reputation is what the events say": (
+    "every reference leads to an existing object": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
+    "a node's reputation follows from its events": "UPDATE reputations SET success = success + 1",
+    "a submitter's reputation follows from the events": (
         "INSERT INTO submitter_reputations (account_id, success, failure, changed_at_ms, completed, failed, harmful, cancelled) "
         "VALUES ('{other}', 1, 0, 1, 1, 0, 0, 0)"
     ),
@@ -99,7 +83,7 @@ class World:
     jobs: dict[str, str]
 
     def damaged(self, statement: str) -> list[str]:
-        """What the checks say to a transaction that is taken back afterwards."""
+        """The checks' findings in a transaction that is rolled back afterwards."""
         engine = create_engine(self.settings.url)
         try:
             with engine.connect() as connection:
@@ -117,9 +101,7 @@ async def _fill(hub: HubDouble) -> dict[str, str]:
     await hub.admin.post(f"/groups/{made['complete']}/keys", json={"keys": [{"key": "a"}]})
     said = {"reports": [{"key": "a", "outcome": "succeeded"}]}
     await hub.admin.post(f"/groups/{made['complete']}/reports", json=said)
-    made["other"] = (await hub.admin.post("/accounts", json={"name": "o", "roles": ["submitter"]})).json()[
-        "id"
-    ]
+    made["other"] = (await hub.admin.post("/accounts", json={"name": "o", "roles": ["submitter"]})).json()["id"]
     for name, fields in {"done": {}, "failed": {}, "retried": {"retries": 1}}.items():
         [made[name]] = await submit(hub.admin, **fields)
         [grant] = await node.take()
@@ -149,7 +131,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return World(Settings(data_dir=folder, DATABASE_URL=url), jobs)
 
 
-def test_every_rule_is_tried() -> None:
+def test_every_rule_has_its_damage() -> None:
     assert DAMAGE.keys() == POOL_RULES.keys()
 
 
@@ -165,7 +147,7 @@ def test_damage_is_found_and_named(world: World, rule: str) -> None:
     assert found[0].startswith(f"Broken: {rule}: ")
 
 
-def test_a_missing_database_is_said_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_database_is_an_error_and_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="There is no database"):
         check(Settings(data_dir=tmp_path))
     assert list(tmp_path.iterdir()) == []

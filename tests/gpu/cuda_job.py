@@ -78,16 +78,12 @@ def add_vectors(check: Any) -> bool:
     result = array.array("f", bytes(4 * COUNT))
     pointers = [allocate(check, 4 * COUNT) for _ in range(3)]
     for pointer, values in zip(pointers, (first, second), strict=False):
-        check(
-            "cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(values.buffer_info()[0]), ctypes.c_size_t(4 * COUNT)
-        )
+        check("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(values.buffer_info()[0]), ctypes.c_size_t(4 * COUNT))
     arguments = [*pointers, ctypes.c_uint(COUNT)]
     addresses = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in arguments))
     check("cuLaunchKernel", kernel, (COUNT + 255) // 256, 1, 1, 256, 1, 1, 0, None, addresses, None)
     check("cuCtxSynchronize")
-    check(
-        "cuMemcpyDtoH_v2", ctypes.c_void_p(result.buffer_info()[0]), pointers[2], ctypes.c_size_t(4 * COUNT)
-    )
+    check("cuMemcpyDtoH_v2", ctypes.c_void_p(result.buffer_info()[0]), pointers[2], ctypes.c_size_t(4 * COUNT))
     return all(result[number] == 3 * number for number in range(0, COUNT, 997))
 
 

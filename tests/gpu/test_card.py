@@ -1,7 +1,8 @@
-"""A real card through the whole of it: a stranger's job in the sandbox, the opt-in, what is measured."""
+"""A real card with a real hub and agent: an untrusted job in the sandbox, the opt-in, and the measurement."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.trust.tiers import tier_of
 from computepool.sdk.pool import Pool, connect
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 
 JOB = Path(__file__).with_name("cuda_job.py")
 NEEDS: dict[str, Any] = {"gpus": 1, "ram": "4GB", "verify": "none"}
@@ -60,7 +62,7 @@ def answer(outcome: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_stranger_computes_on_the_card_where_the_owner_lends_it(real: RealPool) -> None:
+def test_a_stranger_uses_a_card_that_the_owner_lends(real: RealPool) -> None:
     real.start_agent(sandbox="namespace", gpus=True, cores=4)
     found = answer(stranger(real).run(JOB, **NEEDS))
     assert found["cuInit"] == 0
@@ -81,7 +83,7 @@ def test_a_job_without_a_card_finds_none(real: RealPool) -> None:
     assert found.get("cuInit") != 0
 
 
-def test_without_the_opt_in_strangers_wait_and_the_owner_computes(real: RealPool) -> None:
+def test_without_the_opt_in_only_the_owner_uses_the_card(real: RealPool) -> None:
     real.start_agent(sandbox="namespace", cores=4)
     waiting = stranger(real).run(JOB, wait=False, **NEEDS)
     assert answer(real.client().run(JOB, **NEEDS))["added"] is True
@@ -90,7 +92,7 @@ def test_without_the_opt_in_strangers_wait_and_the_owner_computes(real: RealPool
     waiting.cancel()
 
 
-def test_the_claim_is_confirmed_by_measuring(real: RealPool) -> None:
+def test_a_measurement_confirms_the_claimed_tier(real: RealPool) -> None:
     real.start_agent(sandbox="namespace", gpus=True, cores=4)
     client = real.client()
 
@@ -106,17 +108,15 @@ def test_the_claim_is_confirmed_by_measuring(real: RealPool) -> None:
     assert hardware.tier == tier_of(CARDS[0].name)
 
 
-def test_the_test_before_lending_agrees(ground: Path, runtime: Runtime) -> None:
-    sandbox = BubblewrapSandbox(SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
+def test_the_test_before_lending_passes(ground: Path, runtime: Runtime) -> None:
     work = ground / "work"
     work.mkdir(mode=0o755)
-    try:
+    config = SandboxConfig(cache_dir=ground / "cache", runtime=runtime)
+    with contextlib.closing(BubblewrapSandbox(config)) as sandbox:
         assert card_test.reason_against(sandbox, runtime, CARDS, work_dir=work) == ""
-    finally:
-        sandbox.close()
 
 
-def test_the_doctors_measurement(tmp_path: Path) -> None:
+def test_the_doctor_measures_the_card(tmp_path: Path) -> None:
     found = benchmark.measure_here(tmp_path, cards=len(CARDS))
     print(found)
     assert found["cpu"] > 0

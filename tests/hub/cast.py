@@ -1,24 +1,23 @@
-"""Every kind of caller, and what belongs to whom: the cast of the authorisation tests."""
+"""Every kind of caller with objects of their own, for the authorisation tests."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.hub.identity import approval_requests, sign_in
-from computepool.hub.identity.access import Principal
+from computepool.hub.approvals import rows as approval_rows
+from computepool.hub.identity import sign_in
 from computepool.hub.money.market import spot_prices
 from computepool.hub.money.payouts import payout_rounds
 from computepool.hub.snapshot import take
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import PROFILE, NodeDouble
+from tests.hub.money.payouts.earning import LEAST, earn
 from tests.hub.submitting import submit
-from tests.payouts.earning import LEAST, earn
 
 DATA = b"what sam uploaded"
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -54,7 +53,7 @@ class Cast:
         return made["id"], made["key"]
 
     async def stand_in(self, caller: str) -> httpx2.AsyncClient:
-        """Somebody else of the same kind, to lose his credentials."""
+        """Another caller of the same kind, who may lose their credentials."""
         roles = {
             "submitter": "submitter",
             "other_submitter": "submitter",
@@ -71,19 +70,16 @@ class Cast:
         return str((await self.hub.admin.post("/accounts", json={"name": name})).json()["id"])
 
     async def new_approval(self) -> str:
-        """Asked for by another administrator."""
+        """A request of another administrator."""
         hub = self.hub.hub
         other = (await (await self.stand_in("admin")).get("/me")).json()
-        asker = Principal(account_id=other["id"], name=other["name"], roles=frozenset({"admin"}))
-        request = json.dumps({"account": "admin", "amount": 1})
+        request = {"account": "admin", "amount": 1}
         return await hub.store.write(
-            lambda tx: approval_requests.ask(
-                tx, hub.clock, asker, kind=approval_requests.TOP_UP, request=request
-            )
+            lambda tx: approval_rows.ask(tx, hub.clock, other["id"], kind=approval_rows.TOP_UP, request=request)
         )
 
     async def new_payout(self, *, listed: bool = False) -> str:
-        """Pia's, waiting for an administrator; `listed`: on the operator's list."""
+        """A payout of pia's that waits for an administrator; with `listed`, one on the operator's list."""
         answer = await self.pia.post("/payouts", json={"amount": LEAST, "upi": "asha@okaxis"})
         payout_id = str(answer.json()["id"])
         if listed:
@@ -110,13 +106,7 @@ class Cast:
         code = (await self.pia.post("/nodes/codes")).json()["code"]
         key = Ed25519PrivateKey.generate()
         proof = b64(key.sign(code.encode()))
-        return {
-            "code": code,
-            "public_key": public_text(key),
-            "proof": proof,
-            "protocol": 1,
-            "profile": PROFILE,
-        }
+        return {"code": code, "public_key": public_text(key), "proof": proof, "protocol": 1, "profile": PROFILE}
 
 
 async def upload(client: httpx2.AsyncClient, data: bytes, **params: object) -> str:
@@ -138,7 +128,7 @@ async def assemble(hub: HubDouble) -> Cast:
         "admin": hub.admin,
     }
     await _add_nodes(cast)
-    await spot_prices.tick(hub.hub)  # so that there is a price to look back at
+    await spot_prices.tick(hub.hub)  # so that there is a past price
     for caller in ("submitter", "other_submitter", "provider", "other_provider", "admin"):
         await earn(hub, (await cast.callers[caller].get("/me")).json()["id"], 1_000 * LEAST)
     await _add_dead_credentials(cast)

@@ -1,8 +1,9 @@
-"""Hubs with settings of their own, for the tests of a module."""
+"""Fixtures of hubs with settings of a test module."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,10 @@ BOTH = ("sqlite", "postgresql")
 
 
 def hub_fixture(*, on: tuple[str, ...] | None = None, **settings: Any) -> Any:
-    """A hub by the test's own clock. `on`: one on each of these databases, not only on SQLite."""
+    """A hub with the test's own clock, on each of the databases `on`, by default on SQLite."""
 
     @pytest.fixture(params=on)
-    async def hub(
-        request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
-    ) -> AsyncIterator[HubDouble]:
+    async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
         on_postgres = getattr(request, "param", "sqlite") == "postgresql"
         url = request.getfixturevalue("migrated_url") if on_postgres else ""
         async with running_hub(tmp_path, database_url=url, clock=clock, **settings) as running:
@@ -29,3 +28,14 @@ def hub_fixture(*, on: tuple[str, ...] | None = None, **settings: Any) -> Any:
             assert check(running.hub.settings) == []
 
     return hub
+
+
+@asynccontextmanager
+async def two_hubs(folder: Path, url: str, **settings: Any) -> AsyncIterator[tuple[HubDouble, HubDouble]]:
+    """Two hubs on one PostgreSQL database."""
+    async with (
+        running_hub(folder / "a", database_url=url, **settings) as first,
+        running_hub(folder / "b", database_url=url, **settings) as second,
+    ):
+        first.admin = first.client(second.admin_key)  # the second start replaced the first one's key
+        yield first, second

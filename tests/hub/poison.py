@@ -1,4 +1,4 @@
-"""Specs that would fail on every node, and look like the node's fault there."""
+"""Specs that would fail on every node and look like the node's fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def script(source: str) -> dict[str, Any]:
     return {"kind": "script", "source": source}
 
 
-#: A word of the refusal, and the spec.
+#: A word of the error, and the spec.
 POISON: list[tuple[str, dict[str, Any]]] = [
     ("'numpy<=>1' is not a plain requirement", {"dependencies": ["numpy<=>1"]}),
     ("not a plain requirement", {"dependencies": ["six", "six @ file:///etc/passwd"]}),

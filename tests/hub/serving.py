@@ -1,4 +1,4 @@
-"""A hub as its own process on a loopback port, for what needs real connections and a memory of its own."""
+"""A hub as its own process on a loopback port, for tests of real connections and of its memory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ class ServedHub:
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(
-            base_url=f"{self.process.url}/api/v1",
-            headers={"Authorization": f"Bearer {self.key}"},
-            timeout=60,
+            base_url=f"{self.process.url}/api/v1", headers={"Authorization": f"Bearer {self.key}"}, timeout=60
         )
 
     def connect(self) -> socket.socket:

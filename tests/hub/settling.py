@@ -1,4 +1,4 @@
-"""The real services of a hub, driven directly: lease, report, expire and cancel in any order, without routes or loops."""
+"""The real use cases of a hub, called directly in any order, without routes or loops."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
+from computepool.hub.jobs.transactions import JobTx
 from computepool.hub.scheduling import leases
 from computepool.hub.settings import Settings
-from computepool.hub.settlement import cancel, settle
-from computepool.hub.snapshot import take
+from computepool.hub.settlement import cancel, follow_ups, settle
 from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
@@ -33,7 +33,7 @@ HELD = {JobState.LEASED, JobState.RUNNING}
 
 @dataclass
 class Picture:
-    """A job as the store has it."""
+    """A job as stored."""
 
     job: JobRow
     attempts: list[NamedAttempt]
@@ -44,16 +44,14 @@ class Picture:
         return JobState(self.job.state)
 
     def check(self) -> None:
-        """What must hold of every job at every moment."""
+        """Check what must hold for every job at every moment."""
         assert [attempt.number for attempt in self.attempts] == list(range(1, self.job.attempt_no + 1))
         live = [attempt.number for attempt in self.attempts if attempt.state in HELD]
         assert live == ([self.job.attempt_no] if self.state in HELD else [])
-        accepted = [
-            attempt.number for attempt in self.attempts if attempt.number == self.job.accepted_attempt
-        ]
+        accepted = [attempt.number for attempt in self.attempts if attempt.number == self.job.accepted_attempt]
         assert len(accepted) == (self.state is JobState.SUCCEEDED)
         assert all(self.attempts[number - 1].state == "succeeded" for number in accepted)
-        # The trail: one unbroken chain of allowed steps from the submission to where the job is now.
+        # The events are an unbroken chain of allowed transitions from the submission to the current state.
         before = JobState.QUEUED
         for event in self.events:
             assert event.before == before, [(row.before, row.after) for row in self.events]
@@ -65,7 +63,7 @@ class Picture:
 
 
 class Bench:
-    """One hub on SQLite with a few nodes of different owners. Time is ours."""
+    """A hub on SQLite with a few nodes of different owners, and a fake clock."""
 
     def __init__(self, folder: Path, *, nodes: int = 3) -> None:
         self.clock = FakeClock()
@@ -89,7 +87,7 @@ class Bench:
         await leases.on_boot(self.hub)
 
     async def restart(self) -> None:
-        """A new hub on the same database, which remembers nothing else."""
+        """Replace the hub by a new one on the same database."""
         await self.hub.store.stop()
         store = open_store(self.settings.url, clock=self.clock, hub_id=self.hub.process.hub_id)
         self.hub = assemble(self.settings, self.clock, store)
@@ -105,7 +103,7 @@ class Bench:
         return await self.hub.store.write(lambda tx: add_jobs(tx, count, account_id=account, retries=retries))
 
     async def lease(self, job_id: str, node: int) -> str | None:
-        """The attempt, or None when the job was not to be had."""
+        """Lease the job. Returns the attempt, or None if the job is not queued."""
         principal = self.nodes[node]
 
         def unit(tx: Tx) -> str | None:
@@ -114,9 +112,7 @@ class Bench:
                 assert job_rows.lease_jobs(tx, [job_id]) == {}
                 return None
             attempt = add_attempt(tx, job_id, node_id=principal.node_id, owner_id=principal.owner)
-            tx.emit(
-                actor="hub", action="job.leased", job_id=job_id, before=job.state, after=JobState.LEASED.value
-            )
+            tx.emit(actor="hub", action="job.leased", job_id=job_id, before=job.state, after=JobState.LEASED.value)
             return attempt
 
         return await self.hub.store.write(unit)
@@ -128,18 +124,16 @@ class Bench:
         return [answer.verdict.value for answer in reply.answers]
 
     async def expire(self, *attempt_ids: str) -> None:
-        """Their leases ended a moment ago; nobody else's did."""
+        """Let the leases of these attempts expire, and no others."""
 
-        known = take(self.hub)
-
-        def unit(tx: Tx) -> None:
+        def unit(tx: JobTx) -> None:
             tx.now_ms += 10 * LEASE_MS
-            leases.end_attempts(tx, known, attempt_ids=list(attempt_ids), reason=Reason.LEASE_LOST)
+            leases.end_attempts(tx, attempt_ids=attempt_ids, reason=Reason.LEASE_LOST)
 
-        await self.hub.store.write(unit)
+        await follow_ups.write(self.hub, unit)
 
     async def silence(self, *speaking: str) -> None:
-        """A whole lease passes in which only these attempts are renewed; then the sweep comes."""
+        """Let a whole lease pass in which only these attempts are renewed, and sweep."""
         self.clock.advance(10 * LEASE_MS)
         until_ms = self.clock.now_ms() + LEASE_MS
         await self.hub.store.write(lambda tx: attempt_rows.renew_leases(tx, speaking, until_ms=until_ms))

@@ -18,7 +18,7 @@ KEEP_S = 10 * 24 * 3600
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """From now on: files have the real time."""
+    """A clock that starts at the real time, because files have it."""
     return FakeClock(SystemClock().now_ms())
 
 

@@ -1,4 +1,4 @@
-"""An answer that does not end, read while it comes: straight from the application, since the test client waits for the end."""
+"""A client for streams: it reads an endless answer from the application, because the test client waits for the end."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Stream:
         await self._app(self._scope, self.receive, self.send)
 
     async def start(self) -> None:
-        self.status = (await asyncio.wait_for(self._sent.get(), 10))["status"]
+        self.status = (await asyncio.wait_for(self._sent.get(), 60))["status"]
 
     async def event(self, timeout_s: float = 10, *, alive: bool = False) -> dict[str, str] | None:
-        """The next event by its fields; None when the answer has ended. With `alive`, also that it goes on."""
+        """The fields of the next event, or None at the end of the stream. With `alive`, keep-alives count as events."""
         async with asyncio.timeout(timeout_s):
             while "\n\n" not in self._text:
                 message = await self._sent.get()
@@ -81,4 +81,4 @@ async def opened(app: FastAPI, path: str, headers: dict[str, str] | None = None)
         yield stream
     finally:
         stream.hang_up()
-        await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+        await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 60)

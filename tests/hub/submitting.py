@@ -1,4 +1,4 @@
-"""Short ways to submit and look, for the hub's tests."""
+"""Short forms to submit and read jobs, for the hub's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof that a refused request changed nothing: the whole database before and after."""
+"""A check that a refused request changed nothing: the whole database before and after."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from computepool.hub.db.session import Connection
 from computepool.hub.db.tables import metadata
 from computepool.testing.hub import HubDouble
 
-#: Kept by the hub itself while it runs, whoever asks what.
-OWN_PACE = {
+#: Tables and columns that the running hub updates by itself.
+UPDATED_BY_HUB = {
     "hubs": None,
     "spots": None,
     "market_counts": None,
@@ -27,7 +27,7 @@ async def everything(hub: HubDouble) -> dict[str, list[Any]]:
     def load(connection: Connection) -> dict[str, list[Any]]:
         found = {}
         for table in metadata.sorted_tables:
-            skipped = OWN_PACE.get(table.name, "")
+            skipped = UPDATED_BY_HUB.get(table.name, "")
             columns = [column for column in table.columns if skipped is not None and column.name != skipped]
             if columns:
                 found[table.name] = sorted(map(repr, connection.execute(select(*columns)).all()))

@@ -1,6 +1,6 @@
-"""More hostile jobs: those that use up what the node has, and those that leave traps in their folder.
+"""More hostile jobs: those that exhaust the node, and those that leave traps in their folder.
 
-Run like hostile.py: `bombs.py NAME JSON_ARGUMENTS`. They stop by themselves where nothing stops them.
+Run like hostile.py: `bombs.py NAME JSON_ARGUMENTS`. They stop by themselves if nothing stops them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def fill_slowly():
 
 
 def fill_unlinked():
-    """Files without a name, which no walk over the folder can see."""
+    """Files without a name, which are not found in the folder."""
     held = []
     for number in range(200):
         held.append(os.open(f"part{number}", os.O_CREAT | os.O_WRONLY))
@@ -105,11 +105,6 @@ def fill_inodes():
         if number % 1000 == 0:
             os.mkdir(f"d{number // 1000}")
         os.close(os.open(f"d{number // 1000}/f{number}", os.O_CREAT | os.O_WRONLY))
-
-
-def flood():
-    while True:
-        os.write(1, b"x" * 65536)
 
 
 def spin():

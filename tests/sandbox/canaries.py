@@ -1,4 +1,4 @@
-"""Things on the host that a hostile job is after. What happens to them is the evidence."""
+"""Things on the host that hostile jobs look for. What happens to them is the evidence."""
 
 from __future__ import annotations
 
@@ -27,18 +27,9 @@ class Canaries(contextlib.ExitStack):
         super().__init__()
         self.token = f"token-{secrets.token_hex(12)}"
         self.marker = f"marker-{secrets.token_hex(8)}"
-        folders = [
-            ground,
-            Path("/tmp"),
-            Path("/var/tmp"),
-            Path.home(),
-            Path("/usr/local/share"),
-            Path("/dev/shm"),
-        ]
+        folders = [ground, Path("/tmp"), Path("/var/tmp"), Path.home(), Path("/usr/local/share"), Path("/dev/shm")]
         self.files = [self._file(folder) for folder in folders if os.access(folder, os.W_OK)]
-        self.targets = [
-            Path(folder, self.marker) for folder in ("/tmp", "/var/tmp", "/dev/shm", "/usr", "/etc", "/")
-        ]
+        self.targets = [Path(folder, self.marker) for folder in ("/tmp", "/var/tmp", "/dev/shm", "/usr", "/etc", "/")]
         self.abstract = f"computepool-{secrets.token_hex(8)}"
         self.unix_path = str(ground / f"socket-{secrets.token_hex(4)}")
         self._listeners = [
@@ -53,7 +44,7 @@ class Canaries(contextlib.ExitStack):
         self._udp.bind(("0.0.0.0", self.port))
         self._udp.setblocking(False)
         self.shmid = self._shared_memory()
-        # Of its own: test runs side by side share the keyring, and one name holds one token.
+        # A name of its own: test runs side by side share the keyring, and one name holds one token.
         self.key_name = f"computepool-canary-{secrets.token_hex(4)}"
         self._keyring()
 
@@ -66,20 +57,20 @@ class Canaries(contextlib.ExitStack):
         return [(address, self.port) for address in sorted(found)]
 
     def hits(self) -> int:
-        """How many connections and datagrams of hostile jobs arrived since the last look.
+        """The number of connections and datagrams of hostile jobs since the last call.
 
-        The port is anybody's: some program may look for one that was there before.
+        Other programs may use the port, too: what they send does not count.
         """
-        said = []
+        received = []
         for listener in self._listeners:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     with listener.accept()[0] as caller:
-                        said.append(_first_word(caller))
+                        received.append(_first_bytes(caller))
         with contextlib.suppress(BlockingIOError):
             while True:
-                said.append(self._udp.recv(100))
-        return said.count(_HOSTILE)
+                received.append(self._udp.recv(100))
+        return received.count(_HOSTILE)
 
     def written(self) -> list[Path]:
         """Files that a job left on the host; they are removed."""
@@ -89,7 +80,7 @@ class Canaries(contextlib.ExitStack):
         return found
 
     def sleeper(self, uid: int | None) -> subprocess.Popen[bytes]:
-        """A process of the host to be killed, with the job's own uid where that is possible."""
+        """A process of the host, for jobs to kill; with the job's own uid if that is possible."""
         process = subprocess.Popen([self.marker, "300"], executable="/bin/sleep", user=uid, group=uid)
         self.callback(process.wait)
         self.callback(process.kill)
@@ -104,7 +95,7 @@ class Canaries(contextlib.ExitStack):
 
     def _listen(self, family: int, address: object) -> socket.socket:
         listener = self.enter_context(socket.socket(family))
-        listener.bind(address)  # type: ignore[arg-type]
+        listener.bind(address)
         listener.listen()
         listener.setblocking(False)
         return listener
@@ -120,7 +111,7 @@ class Canaries(contextlib.ExitStack):
         return int(shmid)
 
     def _keyring(self) -> None:
-        """The token in the session keyring, which every child of this process inherits."""
+        """Put the token into the session keyring, which every child of this process inherits."""
         payload = self.token.encode()
         name = self.key_name.encode()
         key = _libc.syscall(_ADD_KEY, b"user", name, payload, len(payload), _SESSION_KEYRING)
@@ -128,7 +119,7 @@ class Canaries(contextlib.ExitStack):
             self.callback(_libc.syscall, _KEYCTL, _KEYCTL_REVOKE, key)
 
 
-def _first_word(caller: socket.socket) -> bytes:
+def _first_bytes(caller: socket.socket) -> bytes:
     caller.setblocking(False)
     with contextlib.suppress(OSError):
         return caller.recv(100)

@@ -1,9 +1,8 @@
 """Hostile jobs. Run as a script by the jobs' Python: `hostile.py NAME JSON_ARGUMENTS`.
 
-Each prints one JSON object with what it got that it should not have. The tests judge by the host's side (a
-token in the output, a hit at a listener, a file, a dead process) wherever the host can see anything, and
-run the same jobs without a sandbox, where they must succeed. Nothing here touches anything but canaries
-that it is told of.
+Each prints one JSON object with what it got that it should not have. Wherever the host can see anything, the tests judge by
+that (a token in the output, a hit at a listener, a file, a dead process), and run the same jobs without a sandbox, where they
+must succeed. Nothing here touches anything but the canaries that it is given.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 REFUSED = (errno.EPERM, errno.ENOSYS)
@@ -30,9 +30,7 @@ def syscall(number, *arguments):
     """Result and errno of a raw system call."""
     ctypes.set_errno(0)
     libc.syscall.restype = ctypes.c_long
-    values = [
-        a if isinstance(a, (ctypes.c_void_p, ctypes.Array, bytes)) else ctypes.c_long(a) for a in arguments
-    ]
+    values = [a if isinstance(a, (ctypes.c_void_p, ctypes.Array, bytes)) else ctypes.c_long(a) for a in arguments]
     result = libc.syscall(ctypes.c_long(number), *values)
     return result, ctypes.get_errno()
 
@@ -50,7 +48,7 @@ def read_all(paths):
 
 
 def openable(paths, flags):
-    """Those of the paths that can be opened so."""
+    """The paths that can be opened with these flags."""
     got = {}
     for path in paths:
         with contextlib.suppress(OSError):
@@ -60,7 +58,7 @@ def openable(paths, flags):
 
 
 def succeeding(attempts):
-    """Those of the attempts, by name, that raise nothing."""
+    """The names of the attempts that raise nothing."""
     got = {}
     for name, attempt in attempts.items():
         with contextlib.suppress(OSError, ValueError):
@@ -88,8 +86,9 @@ def env_secret():
     return read_all(["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]) | {"env": dict(os.environ)}
 
 
-def command_lines():
-    return read_all(glob.glob("/proc/[0-9]*/cmdline"))
+def command_lines_and_stay():
+    print(json.dumps(read_all(glob.glob("/proc/[0-9]*/cmdline"))), flush=True)
+    time.sleep(20)
 
 
 def fd_leak():
@@ -98,28 +97,23 @@ def fd_leak():
         fd = int(name)
         if fd > 2:
             with contextlib.suppress(OSError):
-                got[name] = [
-                    os.readlink(f"/proc/self/fd/{fd}"),
-                    os.pread(fd, 200, 0).decode(errors="replace"),
-                ]
+                got[name] = [os.readlink(f"/proc/self/fd/{fd}"), os.pread(fd, 200, 0).decode(errors="replace")]
     return got
 
 
 def keyring(name):
     got = {}
-    for kind in (b"user",):
-        for ring in (-1, -2, -3, -4, -5):
-            key, _ = syscall(250, 10, ring, kind, name.encode(), 0)  # KEYCTL_SEARCH
-            if key > 0:
-                buffer = ctypes.create_string_buffer(200)
-                syscall(250, 11, key, buffer, 200)  # KEYCTL_READ
-                got[str(ring)] = buffer.value.decode()
+    for ring in (-1, -2, -3, -4, -5):
+        key, _ = syscall(250, 10, ring, b"user", name.encode(), 0)  # KEYCTL_SEARCH
+        if key > 0:
+            buffer = ctypes.create_string_buffer(200)
+            syscall(250, 11, key, buffer, 200)  # KEYCTL_READ
+            got[str(ring)] = buffer.value.decode()
     return got
 
 
 def shm_ipc(shmid, path):
-    got = read_all([path, *glob.glob("/dev/shm/*"), "/proc/sysvipc/shm"])
-    got.pop("/proc/sysvipc/shm", None)
+    got = read_all([path, *glob.glob("/dev/shm/*")])
     libc.shmat.restype = ctypes.c_void_p
     address = libc.shmat(shmid, None, 0)
     if address and address != ctypes.c_void_p(-1).value:
@@ -132,7 +126,7 @@ def host_procs():
     return {name: read_all([f"/proc/{name}/cmdline"]) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def kill_host(*_):
+def kill_host():
     pid = int(sys.stdin.readline())
     got = {}
     for target in (pid, -pid):
@@ -159,9 +153,7 @@ def ptrace_init():
 
 
 def init_confinement():
-    """bubblewrap's init shares the job's uid, so the job can write its memory: it must be as confined as
-    the job.
-    """
+    """bubblewrap's init shares the job's uid, so the job can write its memory: it must be as confined as the job."""
     facts = status_of(1)
     wanted = {"Seccomp": "2", "NoNewPrivs": "1", "CapEff": "0" * 16, "CapPrm": "0" * 16, "CapBnd": "0" * 16}
     got = {name: facts[name] for name, value in wanted.items() if facts[name] != value}
@@ -212,7 +204,7 @@ def kernel_logs():
 
 
 def denied_calls(numbers, refusals=("EPERM",)):
-    """Every number must be refused with EPERM, before the kernel looks at the (invalid) arguments."""
+    """Every number must be refused before the kernel looks at the (invalid) arguments."""
     got = {}
     for name, number in numbers.items():
         result, error = syscall(number, -1, -1, -1, -1, -1, -1)
@@ -232,7 +224,7 @@ def x32():
 
 
 def foreign_arch():
-    """getpid by int 0x80: the 32-bit gate, with its own numbers. Ends in SIGSYS where it is closed."""
+    """getpid by int 0x80, the 32-bit gate with its own numbers. Ends with SIGSYS if the gate is closed."""
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
     address = ctypes.addressof(ctypes.c_char.from_buffer(code))
@@ -273,11 +265,11 @@ def socket_families():
 
 
 def terminal_injection():
-    """Only EPERM will do: on a pipe the kernel itself says ENOTTY."""
+    """Only EPERM counts: for a pipe the kernel itself answers ENOTTY."""
     got = {}
     for name, command in {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}.items():
         result, error = syscall(16, 0, command, ctypes.create_string_buffer(8))
-        # The upper half of the command is not part of it for the kernel.
+        # The kernel ignores the upper half of the command.
         high, high_error = syscall(16, 0, command | 1 << 32, ctypes.create_string_buffer(8))
         if (result, error, high, high_error) != (-1, errno.EPERM, -1, errno.EPERM):
             got[name] = [result, error, high, high_error]
@@ -287,20 +279,7 @@ def terminal_injection():
 # ------------------------------------------------------------------ devices, mounts, privileges
 def devices():
     got = {}
-    allowed = {
-        "null",
-        "zero",
-        "full",
-        "random",
-        "urandom",
-        "tty",
-        "ptmx",
-        "pts",
-        "shm",
-        "fd",
-        "stdin",
-        "stdout",
-    }
+    allowed = {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "fd", "stdin", "stdout"}
     for name in set(os.listdir("/dev")) - allowed - {"stderr", "core", "console"}:
         got[name] = "there"
     paths = ("kvm", "fuse", "net/tun", "vda", "sda", "loop-control", "vsock")
@@ -346,13 +325,7 @@ def privileges():
             "chown": lambda: os.chown(".", 0, 0),
         }
     )
-    for command in (
-        ["su", "-c", "id -u"],
-        ["sudo", "-n", "id", "-u"],
-        ["newgrp"],
-        ["mount"],
-        ["umount", "/tmp"],
-    ):
+    for command in (["su", "-c", "id -u"], ["sudo", "-n", "id", "-u"], ["newgrp"], ["mount"], ["umount", "/tmp"]):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             ran = subprocess.run(
                 command, capture_output=True, timeout=5, stdin=subprocess.DEVNULL, text=True, check=False
@@ -380,7 +353,7 @@ def write_host(paths):
 
 
 def write_runtime():
-    """Change what all jobs share, and leave something there for the next one."""
+    """Change what all jobs share, and leave something there for the next job."""
     got = {}
     for top in ("/usr", "/opt/python", "/etc"):
         for folder, folders, files in os.walk(top):
@@ -438,7 +411,7 @@ def network_outside():
         }
     )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client, contextlib.suppress(OSError):
-        client.connect(("192.0.2.1", 53))  # Documentation address: only a route is needed, nothing is sent.
+        client.connect(("192.0.2.1", 53))  # An address for documentation: needs a route, but sends nothing.
         got["route"] = client.getsockname()[0]
     with contextlib.suppress(OSError):
         got["dns"] = socket.getaddrinfo("computepool-canary.invalid", 80)

@@ -1,4 +1,4 @@
-"""Running one job to its end in a sandbox, and what came of it."""
+"""Runs jobs in real sandboxes, and waits for what happens."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ import psutil
 import pytest
 
 from computepool.agent.sandbox.backends import runsc
-from computepool.agent.sandbox.base import Exit, Limits, SandboxPolicy
+from computepool.agent.sandbox.base import Exit, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
+from computepool.agent.sandbox.selftest.selftest import BACKENDS
+from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.supervise import Process
+from computepool.core.isolation import Level
 
 LIMITS = Limits(memory_mb=256, pids=32, cpus=2, wall_s=20, disk_mb=64, tmp_mb=16, open_files=256)
 SCRIPTS = [Path(__file__).with_name(name) for name in ("hostile.py", "bombs.py")]
@@ -28,19 +31,16 @@ _names = itertools.count()
 
 @dataclass(frozen=True)
 class Outcome:
-    exit: Exit
+    exit: Exit | None  #: None if the job ran without a sandbox
     out: str
     err: str
-    workdir: Path
 
     @property
-    def got(self) -> dict[str, object]:
-        """What a hostile job says it got hold of. Fails if the job did not get to say anything."""
+    def got(self) -> dict[str, Any]:
+        """What a hostile job reports that it got. Fails if the job could not report."""
         lines = [line for line in self.out.splitlines() if line.startswith("{")]
-        assert lines, f"the job said nothing: {self.exit} {self.out[-500:]} {self.err[-500:]}"
-        found = json.loads(lines[-1])
-        assert isinstance(found, dict)
-        return found
+        assert lines, f"the job reported nothing: {self.exit} {self.out[-500:]} {self.err[-500:]}"
+        return json.loads(lines[-1])
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Job:
     def end(self, timeout_s: float = 20) -> Outcome:
         ended = self.process.wait(timeout_s)
         assert ended is not None, "the job did not end"
-        return Outcome(ended, *self.read(), self.workdir)
+        return Outcome(ended, *self.read())
 
 
 @contextlib.contextmanager
@@ -70,34 +70,29 @@ def started(
     *,
     limits: Limits = LIMITS,
     policy: SandboxPolicy | None = None,
-    stdin: bytes = b"",
-    prepare: Callable[[Path], None] | None = None,
+    stdin: int | None = None,
+    workdir: Path | None = None,
+    prepare: Callable[[Path], None] = lambda _: None,
 ) -> Iterator[Job]:
-    """A running job in a work folder beside the sandbox's cache; everything is cleaned up."""
-    workdir = make_workdir(sandbox.config.cache_dir.parent / "work", f"job{next(_names)}")
+    """A running job, by default in a work folder beside the sandbox's cache. Cleans up everything."""
+    folder = workdir or make_workdir(sandbox.config.cache_dir.parent / "work", f"job{next(_names)}")
     try:
-        if prepare is not None:
-            prepare(workdir)
-        with (
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-            tempfile.TemporaryFile() as given,
-        ):
-            given.write(stdin)
-            given.seek(0)
+        prepare(folder)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = sandbox.spawn(
                 argv,
-                workdir=workdir,
+                workdir=folder,
                 limits=limits,
                 policy=policy or SandboxPolicy(),
-                stdin=given.fileno(),
+                stdin=stdin,
                 stdout=out.fileno(),
                 stderr=err.fileno(),
             )
             with contextlib.closing(process):
-                yield Job(process, workdir, (out, err))
+                yield Job(process, folder, (out, err))
     finally:
-        remove_tree(workdir)
+        if workdir is None:
+            remove_tree(folder)
 
 
 def run(sandbox: Sandbox, argv: Sequence[str], **options: Any) -> Outcome:
@@ -109,14 +104,18 @@ def run_python(sandbox: Sandbox, code: str, **options: Any) -> Outcome:
     return run(sandbox, ["python3", "-I", "-c", code], **options)
 
 
+def started_attack(
+    sandbox: Sandbox, name: str, *arguments: object, **options: Any
+) -> contextlib.AbstractContextManager[Job]:
+    """A running job of hostile.py or bombs.py."""
+    script = next(path.name for path in SCRIPTS if f"\ndef {name}(" in path.read_text())
+    argv = ["python3", "-I", script, name, json.dumps(arguments)]
+    return started(sandbox, argv, prepare=stage_hostile, **options)
+
+
 def attack(sandbox: Sandbox, name: str, *arguments: object, **options: Any) -> Outcome:
-    """Run one job of hostile.py or bombs.py in the sandbox."""
-    return run(sandbox, hostile(name, *arguments), prepare=stage_hostile, **options)
-
-
-def hostile(name: str, *arguments: object) -> list[str]:
-    """The command of such a job, for a folder where they are."""
-    return ["python3", "-I", script_of(name), name, json.dumps(arguments)]
+    with started_attack(sandbox, name, *arguments, **options) as job:
+        return job.end(60)
 
 
 def stage_hostile(workdir: Path) -> None:
@@ -125,12 +124,8 @@ def stage_hostile(workdir: Path) -> None:
             script.write(path.read_bytes())
 
 
-def script_of(name: str) -> str:
-    return next(path.name for path in SCRIPTS if f"\ndef {name}(" in path.read_text())
-
-
-def alive(marker: str, ground: Path) -> bool:
-    """Whether a process called `marker` runs on the host, or a user-space kernel that could have one inside.
+def is_alive(marker: str, ground: Path) -> bool:
+    """True if a process called `marker` runs on the host, or a user-space kernel in which it could run.
 
     The host cannot see the names of processes in gVisor, so any kernel of these tests counts.
     """
@@ -141,14 +136,26 @@ def alive(marker: str, ground: Path) -> bool:
     return False
 
 
-def require_runsc() -> None:
-    found = runsc.find()
-    if isinstance(found, runsc.Missing):
-        pytest.skip(found.reason)
+def make_sandbox(level: Level, config: SandboxConfig) -> Sandbox:
+    """Skips the test if the program of this level is not installed."""
+    try:
+        return BACKENDS[level](config)
+    except SandboxError as error:
+        if not error.fix:
+            raise
+        pytest.skip(str(error))
 
 
-def eventually(condition: Callable[[], bool], *, timeout_s: float = 10.0) -> bool:
-    """Whether `condition` becomes true in time."""
+def has_runsc() -> bool:
+    try:
+        runsc.find()
+    except SandboxError:
+        return False
+    return True
+
+
+def eventually(condition: Callable[[], bool], *, timeout_s: float = 60) -> bool:
+    """True as soon as `condition` is; False after the timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

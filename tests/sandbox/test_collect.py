@@ -1,4 +1,4 @@
-"""Getting results out of, and inputs into, a folder that a stranger's program writes to."""
+"""Results from, and inputs into, a folder that an untrusted program writes to."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ from hypothesis import strategies as st
 from computepool.agent.sandbox.base import OUTPUTS, SandboxError
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.sandbox import Sandbox
-from computepool.agent.sandbox.scratch import (
-    give,
-    make_workdir,
-    remove_tree,
-    require_reachable,
-    stage,
-    unreachable,
-)
+from computepool.agent.sandbox.scratch import give, make_workdir, remove_tree, require_reachable, stage, unreachable
 from computepool.core.isolation import Level
-from computepool.protocol.filenames import check_name
-from tests.sandbox.running import LIMITS, stage_hostile, started
+from computepool.protocol.files import check_name
+from tests.sandbox.running import started_attack
 
 
 @pytest.fixture
@@ -42,16 +35,15 @@ def contents(collector: OutputCollector) -> dict[str, bytes]:
 def test_only_plain_files_come_back(sandbox: Sandbox, ground: Path) -> None:
     secret = ground / "collect-secret"
     secret.write_text("secret")
-    argv = ["python3", "-I", "bombs.py", "evil_outputs", f'["{secret}"]']
-    with started(sandbox, argv, prepare=stage_hostile) as job:
-        ended = job.end(20)
+    with started_attack(sandbox, "evil_outputs", str(secret)) as job:
+        ended = job.end()
         assert ended.exit.ok, ended.err
         collector = OutputCollector(job.workdir / OUTPUTS, Caps(file_bytes=1 << 20))
         found = contents(collector)
     locked = {"locked": b"locked"} if os.geteuid() == 0 else {}
     assert found == {"plain": b"fine", "setuid": b"#!/bin/sh\n", "a/b/c/deep": b"deep"} | locked
     reasons = {refused.name: refused.reason for refused in collector.refused}
-    # gVisor keeps pipes and sockets to itself: there is nothing of them in the folder.
+    # gVisor keeps pipes and sockets in its own memory.
     special = {"pipe", "socket"} if sandbox.level is not Level.GVISOR else set()
     assert {"pipe", "socket"} & set(reasons) == special
     assert {reasons[name] for name in {"link", "folder_link"} | special} == {"not a regular file"}
@@ -60,19 +52,18 @@ def test_only_plain_files_come_back(sandbox: Sandbox, ground: Path) -> None:
     assert {"bad\\udcffname", "new\\nline", "bell\\x07"} <= set(reasons)
 
 
-def test_outputs_replaced_by_a_link(sandbox: Sandbox, ground: Path) -> None:
+def test_an_outputs_folder_that_became_a_link_is_refused(sandbox: Sandbox, ground: Path) -> None:
     (ground / "elsewhere").mkdir(exist_ok=True)
     (ground / "elsewhere" / "file").write_text("secret")
-    argv = ["python3", "-I", "bombs.py", "replace_outputs", f'["{ground}/elsewhere"]']
-    with started(sandbox, argv, prepare=stage_hostile) as job:
-        assert job.end(20).exit.ok
+    with started_attack(sandbox, "replace_outputs", f"{ground}/elsewhere") as job:
+        assert job.end().exit.ok
         collector = OutputCollector(job.workdir / OUTPUTS)
         assert contents(collector) == {}
         assert [refused.name for refused in collector.refused] == [OUTPUTS]
     assert (ground / "elsewhere" / "file").exists()
 
 
-def test_caps(workdir: Path) -> None:
+def test_number_size_depth_and_entries_are_capped(workdir: Path) -> None:
     outputs = workdir / OUTPUTS
     for number in range(10):
         (outputs / f"f{number}").write_bytes(b"x" * 100)
@@ -91,22 +82,22 @@ def test_caps(workdir: Path) -> None:
     assert "more than 5 entries" in crowded.refused[-1].reason
 
 
-def test_iteration_that_stops_early_closes_everything(workdir: Path) -> None:
+def test_an_iteration_that_stops_early_closes_its_descriptors(workdir: Path) -> None:
     (workdir / OUTPUTS / "a").mkdir()
     (workdir / OUTPUTS / "a" / "one").write_text("1")
     before = len(os.listdir("/proc/self/fd"))
     iterator = iter(OutputCollector(workdir / OUTPUTS))
     next(iterator)
-    iterator.close()  # type: ignore[attr-defined]
+    iterator.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_missing_outputs_folder_is_no_error(workdir: Path) -> None:
+def test_a_missing_outputs_folder_is_no_error(workdir: Path) -> None:
     (workdir / OUTPUTS).rmdir()
     assert contents(OutputCollector(workdir / OUTPUTS)) == {}
 
 
-def test_stage_never_leaves_the_folder(workdir: Path, ground: Path) -> None:
+def test_an_input_is_never_written_outside_the_folder(workdir: Path, ground: Path) -> None:
     with stage(workdir, "data/input.txt") as file:
         file.write(b"input")
     with stage(workdir, "run.sh", executable=True) as file:
@@ -123,7 +114,7 @@ def test_stage_never_leaves_the_folder(workdir: Path, ground: Path) -> None:
 
 
 @given(st.text(max_size=40))
-def test_accepted_names_stay_below(name: str) -> None:
+def test_accepted_names_stay_below_the_folder(name: str) -> None:
     try:
         parts = check_name(name)
     except ValueError:
@@ -134,15 +125,14 @@ def test_accepted_names_stay_below(name: str) -> None:
 
 
 def test_deep_and_locked_trees_can_be_removed(sandbox: Sandbox) -> None:
-    """Deeper than Python's stack and longer than any path the kernel takes."""
-    argv = ["python3", "-I", "bombs.py", "deep_tree", "[1500]"]
-    with started(sandbox, argv, prepare=stage_hostile, limits=LIMITS) as job:
-        ended = job.end(20).exit
+    """Deeper than Python's stack, and longer than any path that the kernel takes."""
+    with started_attack(sandbox, "deep_tree", 1500) as job:
+        ended = job.end().exit
         assert ended.ok or "nested too deep" in ended.detail
     assert not job.workdir.exists()
 
 
-def test_remove_does_not_follow_links(ground: Path, workdir: Path) -> None:
+def test_removing_a_tree_follows_no_link(ground: Path, workdir: Path) -> None:
     keep = ground / "keep"
     keep.mkdir(exist_ok=True)
     (keep / "file").write_text("x")
@@ -156,7 +146,7 @@ def test_remove_does_not_follow_links(ground: Path, workdir: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_give_does_not_follow_links(ground: Path, workdir: Path) -> None:
+def test_changing_the_owner_follows_no_link(ground: Path, workdir: Path) -> None:
     target = ground / "owned-by-root"
     target.write_text("x")
     os.symlink(target, workdir / "link")
@@ -167,7 +157,7 @@ def test_give_does_not_follow_links(ground: Path, workdir: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="jobs of an ordinary user's agent have its own uid")
-def test_unreachable_folder_is_named(ground: Path) -> None:
+def test_an_unreachable_folder_is_named(ground: Path) -> None:
     closed = ground / "closed"
     closed.mkdir(mode=0o700)
     (closed / "work").mkdir()
@@ -177,6 +167,6 @@ def test_unreachable_folder_is_named(ground: Path) -> None:
         require_reachable(closed / "work")
 
 
-def test_workdir_is_private(workdir: Path) -> None:
+def test_a_work_folder_is_private(workdir: Path) -> None:
     assert stat.S_IMODE(workdir.stat().st_mode) == 0o700
     assert stat.S_IMODE(workdir.parent.stat().st_mode) & 0o011 == 0o011

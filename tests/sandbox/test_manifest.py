@@ -1,4 +1,4 @@
-"""The name of a tree follows from its content alone; old trees go; a tree that was carried elsewhere keeps its name."""
+"""The digest of a tree depends on its content alone, unused trees are removed, and a tree can be moved to another node."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from computepool.agent.sandbox.runtime import archive, elf, manifest, runtime
 from computepool.agent.sandbox.runtime.runtime import Runtime, RuntimeRecipe
 
 FACTS = {"format": 2, "python": "3.11", "packages": "none"}
-WISH = RuntimeRecipe("key", FACTS)
+RECIPE = RuntimeRecipe("key", FACTS)
 _NAMES = st.text("abcü", min_size=1, max_size=4)
-_FILES = st.dictionaries(
-    _NAMES, st.tuples(st.binary(max_size=40), st.sampled_from([0o644, 0o755])), min_size=1
-)
+_FILES = st.dictionaries(_NAMES, st.tuples(st.binary(max_size=40), st.sampled_from([0o644, 0o755])), min_size=1)
 
 
 def _plant(root: Path, files: dict[str, tuple[bytes, int]]) -> Path:
@@ -38,7 +36,7 @@ def _plant(root: Path, files: dict[str, tuple[bytes, int]]) -> Path:
 @pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(one=_FILES, other=_FILES, reverse=st.booleans())
-def test_same_content_same_name(
+def test_only_equal_content_has_an_equal_digest(
     one: dict[str, tuple[bytes, int]],
     other: dict[str, tuple[bytes, int]],
     reverse: bool,
@@ -61,7 +59,7 @@ _CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES)
-def test_each_change_changes_name_and_stamp(tmp_path: Path, change: Callable[[Path], object]) -> None:
+def test_each_change_changes_digest_and_stamp(tmp_path: Path, change: Callable[[Path], object]) -> None:
     root = _plant(tmp_path / "tree", {"f": (b"aaaa", 0o644)})
     digest, stamp = manifest.summarise(root).digest, manifest.stamp(root)
     assert manifest.stamp(root) == stamp
@@ -70,14 +68,14 @@ def test_each_change_changes_name_and_stamp(tmp_path: Path, change: Callable[[Pa
     assert manifest.stamp(root) != stamp
 
 
-def test_pipes_and_devices_have_no_place_in_a_tree(tmp_path: Path) -> None:
+def test_a_tree_must_not_contain_pipes_or_devices(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SandboxError, match="pipe"):
         manifest.summarise(tmp_path)
 
 
 @pytest.mark.parametrize("program", ["/bin/bash", sys.executable, "/usr/bin/env"])
-def test_libraries_are_those_that_the_loader_finds(program: str) -> None:
+def test_a_program_needs_the_libraries_that_the_loader_finds(program: str) -> None:
     listing = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     expected = {line.split(" => ")[0].strip() for line in listing.splitlines() if " => " in line}
     found: set[str] = set()
@@ -92,7 +90,7 @@ def test_libraries_are_those_that_the_loader_finds(program: str) -> None:
     assert {name for name in found if not name.startswith("ld-linux")} == expected
 
 
-def test_what_is_no_program_needs_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_program_needs_nothing(tmp_path: Path) -> None:
     for content in (b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 200):
         (tmp_path / "file").write_bytes(content)
         assert elf.needs(tmp_path / "file") is None
@@ -109,49 +107,49 @@ def _made(cache: Path, content: str, *, facts: dict[str, object] | None = None) 
         return runtime.adopt(store, folder)
 
 
-def _let_go(cache: Path) -> None:
-    """As if the processes that used the trees of this cache had ended."""
+def _release(cache: Path) -> None:
+    """As if the processes that use the trees of this cache had ended."""
     for path in [path for path in runtime._held if path.is_relative_to(cache)]:
         os.close(runtime._held.pop(path))
 
 
-def test_old_trees_are_removed_but_the_last_and_those_in_use(tmp_path: Path) -> None:
+def test_old_trees_are_removed_except_the_newest_and_those_in_use(tmp_path: Path) -> None:
     store = runtime.open_store(tmp_path)
     made = [_made(tmp_path, text) for text in "abcd"]
     for age, one in enumerate(reversed(made)):
         os.utime(one.root, (1_000_000 - age, 1_000_000 - age))
     runtime.collect_garbage(store)
     assert all(one.root.is_dir() for one in made)
-    _let_go(tmp_path)
+    _release(tmp_path)
     runtime.hold(store, made[1].digest)
     runtime.collect_garbage(store)
     assert [one.root.is_dir() for one in made] == [False, True, False, True]
     assert runtime.load(store, made[0].digest) is None
     assert runtime.load(store, made[1].digest) == made[1]
-    _let_go(tmp_path)
+    _release(tmp_path)
 
 
-# ------------------------------------------------------------------ carrying it elsewhere
-def test_carried_elsewhere_it_keeps_its_name(tmp_path: Path) -> None:
+# ------------------------------------------------------------------ export and import
+def test_an_imported_runtime_keeps_its_digest(tmp_path: Path) -> None:
     made = _made(tmp_path / "here", "x")
     archive.write(made, tmp_path / "one.tar")
     archive.write(made, tmp_path / "two.tar")
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
-    there = archive.read(tmp_path / "there", tmp_path / "one.tar", WISH)
-    assert (there.digest, there.files, there.size) == (made.digest, made.files, made.size)
+    there = archive.read(tmp_path / "there", tmp_path / "one.tar", RECIPE)
+    assert there.verify() == made.verify()
     assert (there.root / "usr" / "link").read_text() == "x"
     store = runtime.open_store(tmp_path / "there")
     assert (store / runtime.CHOSEN).read_text().strip() == made.digest
-    assert runtime.load_chosen(store, WISH, made.digest) == there
-    _let_go(tmp_path)
+    assert runtime.load_chosen(store, RECIPE, made.digest) == there
+    _release(tmp_path)
 
 
-def test_one_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_runtime_for_another_version_is_refused(tmp_path: Path) -> None:
     archive.write(_made(tmp_path / "here", "x", facts={**FACTS, "packages": "older"}), tmp_path / "one.tar")
     with pytest.raises(SandboxError, match="another packages"):
-        archive.read(tmp_path / "there", tmp_path / "one.tar", WISH)
+        archive.read(tmp_path / "there", tmp_path / "one.tar", RECIPE)
     assert not (tmp_path / "there" / "runtimes" / runtime.CHOSEN).exists()
-    _let_go(tmp_path)
+    _release(tmp_path)
 
 
 def _member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
@@ -182,13 +180,13 @@ def test_hostile_archives_are_refused(tmp_path: Path, members: list[tarfile.TarI
         for member in members:
             written.addfile(member, io.BytesIO())
     with pytest.raises(SandboxError, match=r"not an exported runtime|was changed: it claims"):
-        archive.read(tmp_path / "cache", tmp_path / "x.tar", WISH)
+        archive.read(tmp_path / "cache", tmp_path / "x.tar", RECIPE)
     assert not list(tmp_path.rglob("evil"))
     assert not Path("/tmp/evil").exists()
     assert sorted(path.name for path in (tmp_path / "cache" / "runtimes").iterdir()) == [".lock"]
 
 
-def test_garbage_is_no_archive(tmp_path: Path) -> None:
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"no tar" * 1000)
     with pytest.raises(SandboxError, match="not an exported runtime"):
-        archive.read(tmp_path / "cache", tmp_path / "x.tar", WISH)
+        archive.read(tmp_path / "cache", tmp_path / "x.tar", RECIPE)

@@ -1,4 +1,4 @@
-"""Why a program was not started, said without looking anywhere but where the job itself can look."""
+"""Why a program did not start: the answer depends only on what the job itself can see."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.execution.attempt_result import of_exit
+from computepool.agent.execution.attempt_result import result_of_exit
 from computepool.agent.sandbox.base import BadCommand, SandboxPolicy, Status
 from computepool.agent.sandbox.safe_paths import View
 from computepool.agent.sandbox.sandbox import Sandbox
@@ -25,7 +25,7 @@ _UP = "../../../../../.."
 
 @pytest.fixture
 def outside() -> Iterator[Path]:
-    """A folder of the host's that no job sees, with one file of each kind that the words could tell apart."""
+    """A folder of the host that no job sees, with a file of each kind that messages could distinguish."""
     with tempfile.TemporaryDirectory(prefix="computepool-host-", dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -38,14 +38,14 @@ def outside() -> Iterator[Path]:
         yield folder
 
 
-def words(outcome: Outcome, path: str) -> tuple[Reason, str]:
-    ending = of_exit(outcome.exit, stderr_tail=outcome.err)
+def message(outcome: Outcome, path: str) -> tuple[Reason, str]:
+    ending = result_of_exit(outcome.exit, stderr_tail=outcome.err)
     return ending.reason, (ending.error or "").replace(path, "PATH")
 
 
 @pytest.mark.parametrize("way", ["up", "absolute", "link"])
-def test_words_do_not_depend_on_the_hosts_files(boxed: Sandbox, outside: Path, way: str) -> None:
-    told = set()
+def test_messages_do_not_depend_on_the_hosts_files(boxed: Sandbox, outside: Path, way: str) -> None:
+    messages = set()
     for name in ("plain", "script", "program", "folder", "missing"):
         target = f"{outside}/{name}"
 
@@ -53,21 +53,21 @@ def test_words_do_not_depend_on_the_hosts_files(boxed: Sandbox, outside: Path, w
             (workdir / "link").symlink_to(target)
 
         command = {"up": _UP + target, "absolute": target, "link": "./link"}[way]
-        told.add(words(run(boxed, [command], prepare=prepare), command))
-    assert len(told) == 1, told
-    assert told.pop()[0] is Reason.BAD_JOB
+        messages.add(message(run(boxed, [command], prepare=prepare), command))
+    assert len(messages) == 1, messages
+    assert messages.pop()[0] is Reason.BAD_JOB
 
 
-def test_a_program_that_only_the_host_has_is_no_fault_of_the_node(boxed: Sandbox) -> None:
+def test_a_program_that_only_the_host_has_is_not_the_nodes_fault(boxed: Sandbox) -> None:
     assert shutil.which("bwrap") == "/usr/bin/bwrap"
     for program in (f"{_UP}/usr/bin/bwrap", "/usr/bin/bwrap", "bwrap"):
-        assert words(run(boxed, [program]), program)[0] is Reason.BAD_JOB
+        assert message(run(boxed, [program]), program)[0] is Reason.BAD_JOB
 
 
 @pytest.mark.parametrize(
     "command", ["", ".", "/", "..", "outputs", "/job", "/proc/self/mem", "/dev/null", "x" * 5000, "a/" * 600]
 )
-def test_no_word_of_the_jobs_is_a_fault_of_the_node(boxed: Sandbox, command: str) -> None:
+def test_no_command_is_the_nodes_fault(boxed: Sandbox, command: str) -> None:
     try:
         ended = run(boxed, [command]).exit
     except BadCommand:
@@ -75,10 +75,10 @@ def test_no_word_of_the_jobs_is_a_fault_of_the_node(boxed: Sandbox, command: str
     assert ended.status is Status.EXIT
 
 
-def test_path_of_the_jobs_own_making_leads_nowhere_else(boxed: Sandbox, outside: Path) -> None:
+def test_a_jobs_path_variable_leads_nowhere_else(boxed: Sandbox, outside: Path) -> None:
     for folder in (f"{_UP}{outside}", str(outside), f":{outside}:"):
         outcome = run(boxed, ["program"], policy=SandboxPolicy(env={"PATH": folder}))
-        assert words(outcome, "program")[0] is Reason.BAD_JOB
+        assert message(outcome, "program")[0] is Reason.BAD_JOB
 
 
 def test_a_broken_program_that_the_job_brought_is_its_own_fault(boxed: Sandbox) -> None:
@@ -87,11 +87,11 @@ def test_a_broken_program_that_the_job_brought_is_its_own_fault(boxed: Sandbox) 
         (workdir / "broken").chmod(0o755)
 
     outcome = run(boxed, ["./broken"], prepare=prepare)
-    # At `namespace` the C library gives to a shell what the kernel does not know.
-    assert words(outcome, "./broken")[0] in (Reason.BAD_JOB, Reason.EXIT_NONZERO)
+    # At `namespace` the C library runs a shell for what the kernel does not know.
+    assert message(outcome, "./broken")[0] in (Reason.BAD_JOB, Reason.EXIT_NONZERO)
 
 
-def test_links_inside_lead_to_what_the_job_sees(boxed: Sandbox, ground: Path) -> None:
+def test_a_jobs_links_lead_to_what_the_job_sees(boxed: Sandbox, ground: Path) -> None:
     def prepare(workdir: Path) -> None:
         (workdir / "true").symlink_to("/bin/true")
         (workdir / "up").symlink_to("../job/../bin/../bin/true")
@@ -105,9 +105,9 @@ def test_links_inside_lead_to_what_the_job_sees(boxed: Sandbox, ground: Path) ->
         assert outcome.exit.status is Status.SANDBOX_ERROR, outcome
 
 
-# ------------------------------------------------------------------ the walk alone
-class Ground:
-    """A view of three trees, and a host around it that must never show through."""
+# ------------------------------------------------------------------ the view alone
+class Host:
+    """A view of some trees of a host. Nothing else of the host may be found."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -127,18 +127,18 @@ class Ground:
         trees = {"/usr": root / "usr", "/job": root / "own", "/opt/data": root / "data"}
         self.view = View(trees | {"/opt/one": root / "single"}, {"/bin": "usr/bin"})
 
-    def first(self, path: str) -> str | None:
+    def mount_of(self, path: str) -> str | None:
         found = self.view.program(path, cwd="/job")
-        return None if found is None else found.place
+        return None if found is None else found.mount
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    return Ground(tmp_path_factory.mktemp("host"))
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    return Host(tmp_path_factory.mktemp("host"))
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "mount"),
     [
         ("mine", "/job"), ("./sub/../mine", "/job"), ("/job/mine", "/job"), ("near", "/job"), ("tool", "/usr"),
         ("/bin/tool", "/usr"), ("../bin/tool", "/usr"), ("../../../bin/tool", "/usr"), ("data", "/opt/data"),
@@ -148,51 +148,27 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Ground:
         ("/nothing/../job/mine", None), ("a\0b", None), ("x" * 300, None), ("\udc80", None), ("x/\ud800", None),
     ],
 )  # fmt: skip
-def test_paths_mean_what_they_mean_inside(host: Ground, path: str, place: str | None) -> None:
-    assert host.first(path) == place
+def test_paths_are_resolved_as_inside_the_sandbox(host: Host, path: str, mount: str | None) -> None:
+    assert host.mount_of(path) == mount
 
 
 @given(
     st.lists(
         st.sampled_from(
-            [
-                "..",
-                ".",
-                "",
-                "job",
-                "usr",
-                "bin",
-                "secret",
-                "tool",
-                "dir",
-                "far",
-                "up",
-                "out",
-                "own",
-                "opt",
-                "data",
-            ]
+            ["..", ".", "", "job", "usr", "bin", "secret", "tool", "dir", "far", "up", "out", "own", "opt", "data"]
         ),
         max_size=12,
     ),
     st.booleans(),
 )
-def test_no_path_leads_out(host: Ground, names: list[str], absolute: bool) -> None:
+def test_no_path_leads_out_of_the_view(host: Host, names: list[str], absolute: bool) -> None:
     path = "/" * absolute + "/".join(names)
-    place = host.first(path)
-    assert place in (None, "/usr", "/job", "/opt/data")
-    assert host.first(f"{path}/{_UP}{host.root}/secret/tool") is None
+    assert host.mount_of(path) in (None, "/usr", "/job", "/opt/data")
+    assert host.mount_of(f"{path}/{_UP}{host.root}/secret/tool") is None
 
 
-def test_looking_leaves_nothing_open(host: Ground) -> None:
-    def count() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    before = count()
-    tries: list[Callable[[], object]] = [
-        lambda p=path: host.first(p)  # type: ignore[misc]
-        for path in ("mine", "out", "mine/x", "sub/x/y", "pipe", "tool", "a", "/opt/one/x")
-    ]
-    for attempt in tries:
-        attempt()
-    assert count() == before
+def test_resolving_leaves_no_descriptor_open(host: Host) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for path in ("mine", "out", "mine/x", "sub/x/y", "pipe", "tool", "a", "/opt/one/x"):
+        host.mount_of(path)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,6 +1,4 @@
-"""The filter as a program: every path through it, run by a small interpreter. The kernel's own run is in
-test_escape.
-"""
+"""Every path through the filter, run by a small interpreter. In test_escape.py the kernel runs it."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ MACHINES = sorted(seccomp.ARCHES)
 
 
 def decide(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
-    """What the filter answers to a system call, as the kernel would work it out."""
+    """The filter's answer to a system call."""
     code = seccomp.program(machine)
     program = [struct.unpack_from("=HBBI", code, offset) for offset in range(0, len(code), 8)]
     values = [*arguments, 0, 0, 0, 0, 0, 0][:6]
@@ -42,7 +40,7 @@ def refusal(number: int) -> int:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_denied_and_nothing_else(machine: str) -> None:
+def test_only_denied_calls_are_refused(machine: str) -> None:
     arch = seccomp.ARCHES[machine]
     denied = {row[arch.column] for row in seccomp.DENIED.values()} - {None}
     special = {435, arch.socket, arch.socketpair}
@@ -54,7 +52,7 @@ def test_denied_and_nothing_else(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_foreign_architectures_die(machine: str) -> None:
+def test_foreign_architectures_are_killed(machine: str) -> None:
     for audit in (0x40000003, 0x40000028, 0xC000003E ^ 1, *(a.audit for a in seccomp.ARCHES.values())):
         if audit != seccomp.ARCHES[machine].audit:
             assert decide(machine, 0, audit=audit) == KILL
@@ -66,24 +64,21 @@ def test_x32_calls_do_not_exist() -> None:
 
 
 @given(machine=st.sampled_from(MACHINES), flags=st.integers(0, 2**64 - 1))
-def test_clone_without_namespaces_only(machine: str, flags: int) -> None:
+def test_clone_makes_no_namespaces(machine: str, flags: int) -> None:
     wanted = refusal(errno.EPERM) if flags & seccomp.CLONE_NEW_MASK else ALLOW
     assert decide(machine, seccomp.ARCHES[machine].clone, flags) == wanted
 
 
 @given(machine=st.sampled_from(MACHINES), family=st.integers(0, 2**64 - 1) | st.integers(0, 50))
-def test_socket_families(machine: str, family: int) -> None:
+def test_sockets_have_allowed_families(machine: str, family: int) -> None:
     arch = seccomp.ARCHES[machine]
-    # The kernel takes the family as an int: the upper half is not part of it.
+    # The family is an int: the kernel ignores the upper half.
     wanted = ALLOW if family & 0xFFFFFFFF in seccomp.SOCKET_FAMILIES else refusal(errno.EAFNOSUPPORT)
     assert decide(machine, arch.socket, family) == decide(machine, arch.socketpair, family) == wanted
 
 
-@given(
-    machine=st.sampled_from(MACHINES),
-    command=st.integers(0, 2**64 - 1) | st.sampled_from([0x5412, 0x541C, 0x5423]),
-)
-def test_ioctls(machine: str, command: int) -> None:
+@given(machine=st.sampled_from(MACHINES), command=st.integers(0, 2**64 - 1) | st.sampled_from([0x5412, 0x541C, 0x5423]))
+def test_dangerous_ioctls_are_refused(machine: str, command: int) -> None:
     denied = command & 0xFFFFFFFF in seccomp.DENIED_IOCTLS.values()
     wanted = refusal(errno.EPERM) if denied else ALLOW
     assert decide(machine, seccomp.ARCHES[machine].ioctl, 1, command) == wanted

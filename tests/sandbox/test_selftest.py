@@ -1,4 +1,4 @@
-"""The self-test says yes here, and no where a level is missing or leaks."""
+"""The self-test passes here and fails where a level is missing or leaks; the node takes the strongest level that passes."""
 
 from __future__ import annotations
 
@@ -8,42 +8,37 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from computepool.agent.sandbox import levels
 from computepool.agent.sandbox.backends import bubblewrap, runsc
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.sandbox import Sandbox
-from computepool.agent.sandbox.selftest import probing, selftest
+from computepool.agent.sandbox.selftest import selftest
+from computepool.agent.sandbox.selftest.selftest import LevelReport
 from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level, names
-from tests.sandbox.running import require_runsc
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("gvisor")
 def test_every_level_holds_here(config: SandboxConfig) -> None:
-    require_runsc()
     began = time.monotonic()
     reports = selftest.levels(config)
     took_s = time.monotonic() - began
-    assert [(report.level, report.ok) for report in reports] == [
-        (Level.PROCESS, True),
-        (Level.NAMESPACE, True),
-        (Level.CONTAINER, True),
-        (Level.GVISOR, True),
-    ], reports
+    assert [(report.level, report.ok) for report in reports] == [(level, True) for level in Level], reports
     assert all(report.limits in ("cgroup1", "cgroup2", "rlimit") for report in reports)
     assert [len(report.attacks) for report in reports] == [3, 9, 10, 11]
     assert took_s < 60, "meant to take about two seconds"
 
 
-def test_missing_bubblewrap_is_said_with_the_remedy(
-    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_bubblewrap_is_reported_with_the_fix(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     report = selftest.report(BubblewrapSandbox, config)
     assert (report.ok, report.limits) == (False, "")
@@ -57,7 +52,7 @@ UNTRIED = "could not be tried: it did not end in time"
 @pytest.mark.parametrize(
     ("first", "second", "ok"), [(UNTRIED, "", True), (UNTRIED, UNTRIED, False), ("got out", "", False)]
 )
-def test_what_could_not_be_tried_is_tried_again_and_a_breach_stands(
+def test_an_attack_that_could_not_be_tried_is_repeated_and_a_breach_stands(
     config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, *, first: str, second: str, ok: bool
 ) -> None:
     attack, found = selftest._attack, [first, second]
@@ -70,68 +65,57 @@ def test_what_could_not_be_tried_is_tried_again_and_a_breach_stands(
 
 
 def test_only_the_jobs_own_connection_counts(tmp_path: Path) -> None:
-    """Other programs of the host may try the same port."""
+    """Other programs of the host may connect to the same port."""
     with contextlib.ExitStack() as cleanup:
         canaries = selftest._Canaries(cleanup, tmp_path)
         address = canaries._listeners[0].getsockname()
-        for words in (b"", b"GET / HTTP/1.1"):
+        for data in (b"", b"GET / HTTP/1.1"):
             with socket.create_connection(address) as other:
-                other.sendall(words)
+                other.sendall(data)
         assert canaries.traces() == {}
         with socket.create_connection(address) as job:
             job.sendall(canaries.marker.encode())
         assert "connected" in canaries.traces()["network"]
 
 
+def broken_by(backend: type[Sandbox], config: SandboxConfig) -> set[str]:
+    """The attacks that succeed."""
+    report = selftest.report(backend, config)
+    assert not report.ok
+    assert report.fix
+    return {name for name, text in report.attacks if text}
+
+
 class LeakyProcess(ProcessSandbox):
     """Claims to be more than it is."""
 
-    level: ClassVar[Level] = Level.NAMESPACE  # type: ignore[misc]
+    level = Level.NAMESPACE
 
 
 def test_a_level_that_leaks_is_not_offered(config: SandboxConfig) -> None:
-    report = selftest.report(LeakyProcess, config)
-    assert not report.ok
-    achieved = {name for name, text in report.attacks if text}
-    assert achieved >= {"files", "processes", "network", "calls", "privileges", "writes"}
-    assert report.fix
+    assert broken_by(LeakyProcess, config) >= {"files", "processes", "network", "calls", "privileges", "writes"}
 
 
-@pytest.mark.parametrize("flag", ["--unshare-all", "--disable-userns"])
-def test_a_sandbox_with_a_part_missing_is_noticed(
-    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, flag: str
-) -> None:
-    """Without the network namespace the listener is hit; without namespaces at all nothing holds."""
-    if flag == "--disable-userns":
-        monkeypatch.setattr(
-            bubblewrap.seccomp, "program", lambda: b"\x06\x00\x00\x00\x00\x00\xff\x7f"
-        )  # allow all
+@pytest.mark.parametrize("hole", ["network", "calls"])
+def test_bubblewrap_with_a_hole_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str) -> None:
+    if hole == "calls":
+        monkeypatch.setattr(bubblewrap.seccomp, "program", lambda: b"\x06\x00\x00\x00\x00\x00\xff\x7f")  # allow all
     else:
-        rest = ("--unshare-pid", "--unshare-ipc", "--unshare-uts")
-        kept = [argument for argument in bubblewrap._ISOLATION if argument != flag]
-        monkeypatch.setattr(bubblewrap, "_ISOLATION", (*rest, *kept))
-    report = selftest.report(BubblewrapSandbox, config)
-    assert not report.ok
-    assert {name for name, text in report.attacks if text} == (
-        {"calls"} if flag == "--disable-userns" else {"network"}
-    )
+        others = ("--unshare-pid", "--unshare-ipc", "--unshare-uts")
+        kept = [argument for argument in bubblewrap._ISOLATION if argument != "--unshare-all"]
+        monkeypatch.setattr(bubblewrap, "_ISOLATION", (*others, *kept))
+    assert broken_by(BubblewrapSandbox, config) == {hole}
 
 
 @pytest.mark.soak
 def test_gvisor_without_its_filter_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_runsc()
     monkeypatch.setattr(runsc, "FLAGS", tuple(flag for flag in runsc.FLAGS if flag != "--oci-seccomp"))
-    report = selftest.report(GvisorSandbox, config)
-    assert not report.ok
-    assert {name for name, text in report.attacks if text} == {"calls", "privileges"}, report
+    assert broken_by(GvisorSandbox, config) == {"calls", "privileges"}
 
 
 @pytest.mark.soak
-def test_gvisor_in_the_hosts_network_is_noticed(
-    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Either the flag or the namespace would do; without both the host's listener is hit."""
-    require_runsc()
+def test_gvisor_in_the_hosts_network_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either the flag or the namespace would suffice; without both, the job reaches the host's listener."""
     written = runsc.configuration
 
     def without_network(*arguments: Any, **options: Any) -> dict[str, Any]:
@@ -141,12 +125,8 @@ def test_gvisor_in_the_hosts_network_is_noticed(
         return spec
 
     monkeypatch.setattr(runsc, "configuration", without_network)
-    monkeypatch.setattr(
-        runsc, "FLAGS", tuple(flag.replace("network=none", "network=host") for flag in runsc.FLAGS)
-    )
-    report = selftest.report(GvisorSandbox, config)
-    assert not report.ok
-    assert {name for name, text in report.attacks if text} >= {"network", "isolation"}, report
+    monkeypatch.setattr(runsc, "FLAGS", tuple(flag.replace("network=none", "network=host") for flag in runsc.FLAGS))
+    assert broken_by(GvisorSandbox, config) >= {"network", "isolation"}
 
 
 _SOME = {kind: ["CAP_DAC_OVERRIDE"] for kind in ("bounding", "effective", "permitted")}
@@ -164,9 +144,7 @@ def _host_usr() -> dict[str, Any]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("hole", _HOLES)
-def test_a_container_with_a_hole_is_noticed(
-    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str
-) -> None:
+def test_a_container_with_a_hole_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str) -> None:
     adapt = ContainerSandbox._adapt
 
     def with_hole(self: ContainerSandbox, spec: dict[str, Any], uid: int) -> None:
@@ -174,24 +152,20 @@ def test_a_container_with_a_hole_is_noticed(
         _HOLES[hole](spec)
 
     monkeypatch.setattr(ContainerSandbox, "_adapt", with_hole)
-    report = selftest.report(ContainerSandbox, config)
-    assert not report.ok
-    assert hole in report.reason, report
+    assert hole in broken_by(ContainerSandbox, config)
 
 
 class ClaimsAKernel(BubblewrapSandbox):
     """Claims to be more than it is."""
 
-    level: ClassVar[Level] = Level.GVISOR  # type: ignore[misc]
+    level = Level.GVISOR
 
 
-def test_a_sandbox_on_the_hosts_kernel_is_not_taken_for_more(config: SandboxConfig) -> None:
-    report = selftest.report(ClaimsAKernel, config)
-    assert not report.ok
-    assert {name for name, text in report.attacks if text} == {"kernel", "isolation"}
+def test_a_sandbox_on_the_hosts_kernel_is_not_taken_for_gvisor(config: SandboxConfig) -> None:
+    assert broken_by(ClaimsAKernel, config) == {"kernel", "isolation"}
 
 
-def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, ground: Path) -> None:
+def test_a_closed_cache_folder_is_reported_with_the_fix(config: SandboxConfig, ground: Path) -> None:
     closed = ground / "closed-cache"
     closed.mkdir(mode=0o700)
     inner = SandboxConfig(cache_dir=closed / "inner", runtime=config.runtime)
@@ -203,7 +177,7 @@ def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, grou
 
 
 @pytest.mark.parametrize(
-    ("reason", "remedy"),
+    ("reason", "fix"),
     [
         ("bwrap: setting up uid map: Permission denied", "user namespaces"),
         ("bwrap: Creating new namespace failed: Operation not permitted", "user namespaces"),
@@ -211,8 +185,46 @@ def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, grou
         ("something else", "doctor"),
     ],
 )
-def test_remedies(reason: str, remedy: str) -> None:
-    assert remedy in probing.explain(reason)
+def test_errors_have_a_fix(reason: str, fix: str) -> None:
+    assert fix in selftest.explain(reason)
+
+
+# ------------------------------------------------------------------ which level a node takes
+class Machine:
+    """Provides these levels, and remembers which were tested."""
+
+    def __init__(self, *holding: Level) -> None:
+        self.holding, self.tested = holding, list[Level]()
+
+    def test(self, level: Level) -> LevelReport:
+        self.tested.append(level)
+        ok = level in self.holding
+        return LevelReport(level=level, ok=ok, reason="a reason", fix="" if ok else "a fix", limits="cgroup2")
+
+    def takes(self, requested: str, *, cards: bool = False) -> Level:
+        return levels.choose(self.test, requested, cards=cards)
+
+
+def test_the_strongest_level_that_holds_is_taken() -> None:
+    process, namespace, container, gvisor = Level
+    assert Machine(process, namespace, container).takes("auto") is namespace
+    assert Machine(process, container).takes("auto") is container
+    assert Machine(process).takes("auto") is process
+    assert Machine(*Level).takes("container") is container
+    assert Machine(*Level).takes("auto") is gvisor
+    assert Machine(*Level).takes("namespace") is namespace
+    assert Machine(*Level).takes("auto", cards=True) is namespace
+    assert Machine(*Level).takes("gvisor", cards=True) is gvisor
+    with pytest.raises(Unavailable, match="a fix"):
+        Machine(process, namespace).takes("gvisor")
+
+
+def test_levels_that_would_not_be_taken_are_not_tested() -> None:
+    machine = Machine(*Level)
+    machine.takes("process")
+    assert machine.tested == [Level.PROCESS]
+    machine.takes("auto")
+    assert machine.tested == [Level.PROCESS, Level.GVISOR]
 
 
 def test_levels_have_names_and_an_order() -> None:

@@ -1,4 +1,4 @@
-"""Slots: reuse, uids, and that nothing survives whoever dies first."""
+"""Slots: their reuse, their uids, and that nothing is left whoever dies first."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
+import pynvml
 import pytest
 
 import computepool
 from computepool.agent.sandbox import cgroups, launcher, slots, supervise
-from computepool.agent.sandbox.backends import runsc
-from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import BadCommand, Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest.selftest import BACKENDS
-from computepool.agent.sandbox.slots import SandboxConfig, Slot
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot
+from computepool.core.isolation import Level
 from tests.sandbox.running import (
     LIMITS,
-    alive,
     attack,
     eventually,
-    require_runsc,
+    has_runsc,
+    is_alive,
     run,
+    run_python,
     stage_hostile,
     started,
 )
@@ -51,7 +53,7 @@ def fresh(config: SandboxConfig) -> Iterator[ProcessSandbox]:
     sandbox.close()
 
 
-def test_slot_is_used_again(fresh: ProcessSandbox) -> None:
+def test_a_slot_is_used_again(fresh: ProcessSandbox) -> None:
     with started(fresh, ["true"]) as job:
         first = job.process.pid
         assert job.end(20).exit.ok
@@ -61,71 +63,56 @@ def test_slot_is_used_again(fresh: ProcessSandbox) -> None:
             assert other.process.pid != first
 
 
-def test_job_with_other_file_limits_gets_another_slot(fresh: ProcessSandbox) -> None:
+def test_a_job_with_other_file_limits_gets_another_slot(fresh: ProcessSandbox) -> None:
     code = "import resource as r; print(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_FSIZE))"
     for open_files, disk_mb, size_mb in ((256, 64, 64), (512, 65, 128), (128, 3, 64)):
         chosen = dataclasses.replace(LIMITS, open_files=open_files, disk_mb=disk_mb)
-        outcome = run(fresh, ["python3", "-I", "-c", code], limits=chosen)
-        assert outcome.out == f"{(open_files, open_files)} {(size_mb << 20, size_mb << 20)}\n"
+        assert (
+            run_python(fresh, code, limits=chosen).out
+            == f"{(open_files, open_files)} {(size_mb << 20, size_mb << 20)}\n"
+        )
 
 
 @pytest.mark.soak
-def test_memory_limit_follows_each_job(fresh: ProcessSandbox) -> None:
+def test_each_job_has_its_own_memory_limit(fresh: ProcessSandbox) -> None:
     for memory_mb, status in ((64, Status.OOM), (400, Status.EXIT), (64, Status.OOM)):
         chosen = dataclasses.replace(LIMITS, memory_mb=memory_mb)
-        code = "b'x' * (150 << 20)"
-        assert run(fresh, ["python3", "-I", "-c", code], limits=chosen).exit.status is status
+        assert run_python(fresh, "b'x' * (150 << 20)", limits=chosen).exit.status is status
 
 
 @as_root
 def test_each_slot_has_a_uid_of_its_own(config: SandboxConfig) -> None:
-    config = dataclasses.replace(
-        config, uid_base=260_000
-    )  # Apart from other tests that run at the same time.
+    config = dataclasses.replace(config, uid_base=260_000)  # Other tests run at the same time.
     with contextlib.closing(ProcessSandbox(config)) as one, contextlib.closing(ProcessSandbox(config)) as two:
         argv = ["sleep", "30"]
-        with (
-            started(one, argv) as first,
-            started(one, argv) as second,
-            started(two, argv) as third,
-        ):
+        with started(one, argv) as first, started(one, argv) as second, started(two, argv) as third:
             uids = {folder.stat().st_uid for folder in (first.workdir, second.workdir, third.workdir)}
         assert len(uids) == 3
         assert min(uids) >= config.uid_base
-    assert run_id(config) == min(uids)  # Released with its slot.
-
-
-def run_id(config: SandboxConfig) -> int:
     with contextlib.closing(ProcessSandbox(config)) as sandbox:
-        return int(run(sandbox, ["id", "-u"]).out)
+        assert int(run(sandbox, ["id", "-u"]).out) == min(uids), "uids are released with their slots"
 
 
 @as_root
-def test_job_has_no_groups_and_no_privileges(process: ProcessSandbox) -> None:
+def test_a_job_has_no_groups_and_no_privileges(process: ProcessSandbox) -> None:
     outcome = run(process, ["sh", "-c", "id -G; grep -E 'NoNewPrivs|CapEff' /proc/self/status"])
     lines = outcome.out.split()
     assert int(lines[0]) >= 200_000
     assert lines[1:] == ["CapEff:", "0" * 16, "NoNewPrivs:", "1"]
 
 
-def test_root_is_refused(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    for backend in BACKENDS:
+@pytest.mark.parametrize("uid", [0, None])
+def test_no_job_runs_as_root(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, uid: int | None) -> None:
+    for backend in BACKENDS.values():
         with pytest.raises(SandboxError, match="never run as root"):
             backend(dataclasses.replace(config, uid_base=0))
-
-    class RootSlot:
-        uid = 0
-
-    with pytest.raises(SandboxError, match="never run as uid 0"):
-        Slot.refuse_root(RootSlot())  # type: ignore[arg-type]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    RootSlot.uid = None  # type: ignore[assignment]
     with pytest.raises(SandboxError, match="never run as uid 0"):
-        Slot.refuse_root(RootSlot())  # type: ignore[arg-type]
+        Slot.refuse_root(SimpleNamespace(uid=uid))
 
 
 @as_root
-def test_subordinate_uids_of_users_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_gets_a_subordinate_uid_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "_subordinate_ranges", lambda: [range(100_000, 200_500)])
     lease = slots._UidLease.take(200_000)
     lease.release()
@@ -133,11 +120,11 @@ def test_subordinate_uids_of_users_are_left_alone(monkeypatch: pytest.MonkeyPatc
 
 
 @as_root
-def test_uid_is_taken_while_the_launcher_of_a_killed_agent_lives() -> None:
-    """Its next word is kill(-1): nobody else's processes may have that uid by then."""
-    base = 261_000  # Apart from other tests that run at the same time.
+def test_a_uid_is_taken_while_the_launcher_of_a_killed_agent_lives() -> None:
+    """The launcher will kill all processes of its uid: by then they must not be another job's."""
+    base = 261_000  # Other tests run at the same time.
     lease = slots._UidLease.take(base)
-    slot = Slot(uid=lease, cgroup=None, rlimits=())
+    slot = Slot(uid=lease, cgroup=None, rlimits=(), footprint=Footprint(pids=1))
     lease.release()  # As the kernel does for an agent that was killed.
     slot._uid = None
     other = slots._UidLease.take(base)
@@ -149,23 +136,22 @@ def test_uid_is_taken_while_the_launcher_of_a_killed_agent_lives() -> None:
     assert again.uid == lease.uid
 
 
-def test_all_slots_in_use_is_an_error(config: SandboxConfig) -> None:
+def test_the_number_of_slots_is_limited(config: SandboxConfig) -> None:
     with contextlib.closing(ProcessSandbox(dataclasses.replace(config, slots_max=1))) as sandbox:
-        busy = started(sandbox, ["sleep", "30"])
-        with busy, pytest.raises(SandboxError, match="in use"):
+        with started(sandbox, ["sleep", "30"]), pytest.raises(SandboxError, match="in use"):
             run(sandbox, ["true"])
         assert run(sandbox, ["true"]).exit.ok
 
 
-def test_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox, ground: Path) -> None:
+def test_a_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox, ground: Path) -> None:
     marker = f"orphan-{secrets.token_hex(8)}"
     argv = ["python3", "-I", "-c", f"import os; os.execv('/bin/sleep', [{marker!r}, '60'])"]
     with started(sandbox, argv) as job:
-        assert eventually(lambda: alive(marker, ground))
+        assert eventually(lambda: is_alive(marker, ground))
         os.kill(job.process.pid, signal.SIGKILL)
         assert job.end(10).exit.status is Status.SANDBOX_ERROR
         job.process.close()
-        assert eventually(lambda: not alive(marker, ground), timeout_s=20)
+        assert eventually(lambda: not is_alive(marker, ground))
     assert run(sandbox, ["true"]).exit.ok
 
 
@@ -190,47 +176,48 @@ time.sleep(60)
 
 @pytest.mark.soak
 @pytest.mark.parametrize("use_cgroups", [True, False])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_jobs_die_with_a_killed_agent(
-    backend: type[Sandbox], use_cgroups: bool, ground: Path, runtime: Runtime
+def test_nothing_is_left_of_a_killed_agent(
+    sandbox: Sandbox, use_cgroups: bool, ground: Path, config: SandboxConfig
 ) -> None:
-    if backend is GvisorSandbox:
-        require_runsc()
+    """Its jobs die at once; the next agent removes its folders and cgroups."""
+    backend, cache = type(sandbox), ground / "cache"
     marker = f"agent-{secrets.token_hex(8)}"
     workdir = make_workdir(ground / "work", marker)
     stage_hostile(workdir)
     module = backend.__module__.rpartition(".")[2]
     code = _AGENT.format(module=module, name=backend.__name__, cgroups=use_cgroups)
-    command = [sys.executable, "-c", code, str(ground / "cache"), str(workdir), marker]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as agent:
+    with subprocess.Popen([sys.executable, "-c", code, cache, workdir, marker], stdout=subprocess.PIPE) as agent:
         try:
-            assert agent.stdout is not None
             assert agent.stdout.readline() == b"ready\n"
-            assert eventually(lambda: alive(marker, ground))
+            assert eventually(lambda: is_alive(marker, ground))
         finally:
             agent.kill()
-    assert eventually(lambda: not alive(marker, ground), timeout_s=20)
+    assert eventually(lambda: not is_alive(marker, ground))
     remove_tree(workdir)
+    left = list(cache.glob(f"{sandbox.level.label}/*.{agent.pid}.*"))
+    assert len(left) == (sandbox.level >= Level.CONTAINER)
+    with contextlib.closing(backend(config)) as following:
+        assert not any(path.exists() for path in left)
+        assert run(following, ["true"]).exit.ok
+    if maker := cgroups.detect():
+        assert not [path for base in maker.bases.values() for path in base.glob(f"*.{agent.pid}.*")]
 
 
-def test_next_agent_sweeps_what_a_killed_one_left() -> None:
-    maker = cgroups.detect()
-    if isinstance(maker, cgroups.CgroupsUnavailable):
-        pytest.skip(maker.reason)
+def test_the_next_agent_sweeps_processes_and_cgroups_of_a_killed_one() -> None:
+    if (maker := cgroups.detect()) is None:
+        pytest.skip("no cgroups")
     with subprocess.Popen(["sleep", "60"]) as orphan:
         dead = subprocess.Popen(["true"])
         dead.wait()
         name = f"{cgroups._pid_namespace()}.{dead.pid}.123-0"
         for base in dict.fromkeys(maker.bases.values()):
-            assert eventually(
-                lambda folder=base / name: orphan.poll() is not None or _enter(folder, orphan.pid)
-            )
+            assert eventually(lambda folder=base / name: orphan.poll() is not None or _enter(folder, orphan.pid))
         other = next(iter(maker.bases.values())) / "not-ours"
         other.mkdir()
         try:
-            # Other agents of this machine may leave theirs, or sweep ours first: only the outcome is certain.
+            # Other agents on this machine may leave theirs, or sweep this one first: only the outcome is certain.
             maker.sweep()
-            assert orphan.wait(5) == -signal.SIGKILL
+            assert orphan.wait(60) == -signal.SIGKILL
             assert not any((base / name).exists() for base in maker.bases.values())
             assert other.exists()
         finally:
@@ -238,7 +225,7 @@ def test_next_agent_sweeps_what_a_killed_one_left() -> None:
 
 
 def _enter(folder: Path, pid: int) -> bool:
-    """Try to; other agents of this machine take a stale cgroup away as long as nobody is in it."""
+    """Try to; other agents on this machine remove a stale cgroup as long as it is empty."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         launcher.write(folder / "cgroup.procs", str(pid))
@@ -247,10 +234,8 @@ def _enter(folder: Path, pid: int) -> bool:
 
 
 @pytest.mark.parametrize("version", [cgroups.CgroupV1, cgroups.CgroupV2])
-def test_sweep_takes_what_is_left_of_a_half_removed_cgroup(
-    version: type[cgroups.Cgroup], tmp_path: Path
-) -> None:
-    """As of an agent that died between two folders, or while another one removes the same."""
+def test_half_removed_cgroups_are_swept(version: type[cgroups.Cgroup], tmp_path: Path) -> None:
+    """Those of an agent that died between two folders, and those that another agent is removing."""
     controllers = ("memory", "pids", "freezer", "cpu")
     bases = {controller: tmp_path / controller for controller in controllers}
     parts = [part for size in range(1, 5) for part in itertools.combinations(controllers, size)]
@@ -266,12 +251,9 @@ def test_sweep_takes_what_is_left_of_a_half_removed_cgroup(
 
 @pytest.mark.soak
 @pytest.mark.anyio
-async def test_waiting_in_an_event_loop(sandbox: Sandbox) -> None:
+async def test_an_event_loop_waits_for_several_jobs(sandbox: Sandbox) -> None:
     chosen = Limits(wall_s=0.5, memory_mb=128)
-    with (
-        started(sandbox, ["sh", "-c", "exit 4"]) as quick,
-        started(sandbox, ["sleep", "60"], limits=chosen) as slow,
-    ):
+    with started(sandbox, ["sh", "-c", "exit 4"]) as quick, started(sandbox, ["sleep", "60"], limits=chosen) as slow:
         began = time.monotonic()
         first, second = await asyncio.gather(quick.process.finish(), slow.process.finish())
     assert (first.status, first.code) == (Status.EXIT, 4)
@@ -280,7 +262,7 @@ async def test_waiting_in_an_event_loop(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.anyio
-async def test_cancelled_waiting_leaves_the_loop_clean(process: ProcessSandbox) -> None:
+async def test_a_cancelled_wait_leaves_the_loop_clean(process: ProcessSandbox) -> None:
     with started(process, ["sleep", "60"]) as job:
         waiting = asyncio.ensure_future(job.process.finish())
         await asyncio.sleep(0)
@@ -307,9 +289,10 @@ print(json.dumps([[r.level.label, r.ok, r.limits, r.reason, dict(r.attacks)] for
 @pytest.mark.soak
 @as_root
 @pytest.mark.timeout(180)
-def test_agent_of_an_ordinary_user(ground: Path) -> None:
-    """The whole self-test as a user without rights, whose home is closed to everybody else."""
-    extra = {"computepool": Path(computepool.__file__).parent, "psutil": Path(psutil.__file__).parent}
+def test_the_agent_of_an_ordinary_user_offers_every_level(ground: Path) -> None:
+    """The whole self-test as a user without rights, whose home is closed to all others."""
+    modules = {"computepool": computepool.__path__[0], "psutil": psutil.__path__[0], "pynvml.py": pynvml.__file__}
+    extra = {name: Path(path) for name, path in modules.items()}
     runtime = Runtime.prepare(ground / "ordinary", extra)
     home = ground / "home"
     home.mkdir(mode=0o700)
@@ -328,44 +311,33 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     reports = json.loads(ran.stdout)
-    expected = [
-        ("process", True),
-        ("namespace", True),
-        ("container", True),
-        ("gvisor", isinstance(runsc.find(), runsc.Runsc)),
-    ]
-    assert [(label, ok) for label, ok, *_ in reports] == expected, ran.stdout
+    expected = {"process": True, "namespace": True, "container": True, "gvisor": has_runsc()}
+    assert {label: ok for label, ok, *_ in reports} == expected, ran.stdout
 
 
-def test_attack_leaves_the_slot_usable(sandbox: Sandbox) -> None:
-    for name in ("daemonize", "fork_bomb"):
-        attack(sandbox, name, *(["x"] if name == "daemonize" else []))
-        assert run(sandbox, ["true"], policy=SandboxPolicy()).exit.ok
+def test_a_slot_is_usable_after_an_attack(sandbox: Sandbox) -> None:
+    for name, arguments in (("daemonize", ["x"]), ("fork_bomb", [])):
+        attack(sandbox, name, *arguments)
+        assert run(sandbox, ["true"]).exit.ok
 
 
-def test_launcher_that_is_gone_can_be_told_to_stop(process: ProcessSandbox) -> None:
-    """As when the kernel took it along, in the moment before anybody noticed."""
+def test_a_job_can_be_cancelled_whose_launcher_just_died(process: ProcessSandbox) -> None:
     with started(process, ["sleep", "60"]) as job:
         launcher = psutil.Process(job.process.pid)
         assert eventually(lambda: "sleep" in [child.name() for child in launcher.children()])
         launcher.kill()
         assert eventually(lambda: launcher.status() == psutil.STATUS_ZOMBIE)
         job.process.kill(Status.CANCELLED)
-        ended = job.process.wait(10)
-    assert ended is not None
-    assert ended.status is Status.CANCELLED
+        assert job.end(60).exit.status is Status.CANCELLED
     assert run(process, ["true"]).exit.ok
 
 
 @pytest.mark.soak
-def test_job_that_stops_its_launcher_still_ends(
-    process: ProcessSandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_stops_its_launcher_still_ends(process: ProcessSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "_KILL_TIMEOUT_S", 0.5)
     code = "import os, signal, time; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(60)"
     chosen = dataclasses.replace(LIMITS, wall_s=0.5)
-    outcome = run(process, ["python3", "-I", "-c", code], limits=chosen)
-    assert outcome.exit.status is Status.TIMEOUT
+    assert run_python(process, code, limits=chosen).exit.status is Status.TIMEOUT
     assert run(process, ["true"]).exit.ok
 
 
@@ -383,12 +355,12 @@ def test_job_that_stops_its_launcher_still_ends(
         (["true"], SandboxPolicy(fds={29: 1})),
     ],
 )
-def test_bad_command_is_the_jobs_fault(sandbox: Sandbox, argv: list[str], policy: SandboxPolicy) -> None:
+def test_a_malformed_command_is_the_jobs_fault(sandbox: Sandbox, argv: list[str], policy: SandboxPolicy) -> None:
     with pytest.raises(BadCommand):
         run(sandbox, argv, policy=policy)
 
 
-def test_odd_but_valid_text_arrives(sandbox: Sandbox) -> None:
+def test_odd_but_valid_text_arrives_unchanged(sandbox: Sandbox) -> None:
     code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + os.environb[b'A'])"
     argv = ["python3", "-I", "-c", code, "ü \udcff\n--x"]
     outcome = run(sandbox, argv, policy=SandboxPolicy(env={"A": "é=\n"}))

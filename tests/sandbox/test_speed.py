@@ -1,5 +1,7 @@
-"""A smoke check that starting jobs has not become slow. The bounds are far below what an idle machine does
-(about 1 300/s, 300/s, 40/s and 12/s), because this one is shared; `make bench` prints the real figures.
+"""Starting jobs has not become slow.
+
+The bounds are far below what an idle machine does (about 1 300/s, 300/s, 40/s and 12/s), because this one is shared;
+`make bench` prints the real figures.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from computepool.core.isolation import Level
 
 
 async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -> float:
-    """Rate of `/bin/true`, one at a time in each folder."""
+    """The rate at which `/bin/true` runs, one at a time in each folder."""
     left = count
 
     async def keep_starting(workdir: Path) -> None:
@@ -38,7 +40,7 @@ async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -
 @pytest.mark.soak
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_starts_per_second(sandbox: Sandbox, ground: Path) -> None:
+async def test_jobs_start_quickly(sandbox: Sandbox, ground: Path) -> None:
     folders = [make_workdir(ground / "work", f"speed{number}") for number in range(2)]
     await starts_per_second(sandbox, folders, 4)
     count = {Level.CONTAINER: 12, Level.GVISOR: 4}.get(sandbox.level, 60)
@@ -46,6 +48,4 @@ async def test_starts_per_second(sandbox: Sandbox, ground: Path) -> None:
     for folder in folders:
         remove_tree(folder)
     print(f"{sandbox.level.label}: {best:.0f} starts a second with two in flight")
-    assert (
-        best > {Level.PROCESS: 100, Level.NAMESPACE: 15, Level.CONTAINER: 4, Level.GVISOR: 1.5}[sandbox.level]
-    )
+    assert best > {Level.PROCESS: 100, Level.NAMESPACE: 15, Level.CONTAINER: 4, Level.GVISOR: 1.5}[sandbox.level]

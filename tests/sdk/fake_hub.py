@@ -1,7 +1,7 @@
-"""A hub in one thread pool: the real wire models, jobs run at once in this process, and faults on demand.
+"""A hub double with the real wire models. It runs jobs at once, in this process, and injects faults on demand.
 
-It stands in where a test needs a reply to be lost, a transfer to break or a job to wait at a given moment; what
-the real hub and a real node do together is tested in `test_real.py`.
+For tests that need a lost reply, a broken transfer, or a job that waits at a given moment. The real hub and a real node are
+tested in `test_real.py`.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class FakeHub:
         self.quotes: list[QuoteRequest] = []
         self.polls_ended = 0
         self.poll_end = ""
-        self.ran_ms = 0  #: that each job says it ran
+        self.ran_ms = 0  #: run time that each job reports
         self.hold = False  #: new jobs wait in the queue until release()
-        #: Called before a request is answered: may raise Refusal, or return "drop" to lose the reply after the
-        #: work is done, "page" to send a web page in its place, or "reset" to break the connection before it.
+        #: Called before each reply. May raise Refusal, or return "drop" to lose the reply after the work is done, "page" to
+        #: send a web page instead, or "reset" to break the connection before the work.
         self.fault: Callable[[str, str], str | None] = lambda method, path: None
         self.break_after: int | None = None  #: bytes of a transfer before it breaks
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -132,9 +132,7 @@ class FakeHub:
             raise Refusal(404, "not_found", f"There is no {kind} {word!r}.")
         return Reference(kind=ReferenceKind(kind), id=word, name=word)
 
-    def group_route(
-        self, method: str, rest: list[str], query: Query, body: bytes
-    ) -> tuple[int, BaseModel | bytes]:
+    def group_route(self, method: str, rest: list[str], query: Query, body: bytes) -> tuple[int, BaseModel | bytes]:
         match method, rest:
             case "POST", []:
                 group_id = f"grp_{next(self.numbers)}"
@@ -170,9 +168,7 @@ class FakeHub:
                 return LogPage(chunks=job["logs"][after:], cursor=len(job["logs"]), ended=ended)
             case "GET", ["why"]:
                 sentence = "Waiting: no node is connected."
-                return WhyView(
-                    state=job["state"], reason=job["reason"], sentence=sentence, nodes=0, eligible_now=0
-                )
+                return WhyView(state=job["state"], reason=job["reason"], sentence=sentence, nodes=0, eligible_now=0)
             case "POST", ["cancel"]:
                 if job["state"] not in TERMINAL:
                     self.finish(job_id, JobState.CANCELLED, Reason.CANCELLED_BY_USER)
@@ -180,7 +176,7 @@ class FakeHub:
         raise Refusal(404, "not_found")
 
     def quote(self, request: QuoteRequest) -> QuoteView:
-        """8 credits an hour, with one node free and nothing known of the past."""
+        """8 credits per hour, one free node, and no history."""
         self.quotes.append(request)
         price = 8_000_000
         ceiling = 2 * price if request.max_price is None else request.max_price
@@ -200,9 +196,7 @@ class FakeHub:
             raise Refusal(401, "unauthenticated", "The code was used or has expired.")
         return SignInReply(account=ACCOUNT, key="cp_fresh")
 
-    def artifact_route(
-        self, method: str, parts: list[str], query: Query, body: bytes
-    ) -> tuple[int, BaseModel | bytes]:
+    def artifact_route(self, method: str, parts: list[str], query: Query, body: bytes) -> tuple[int, BaseModel | bytes]:
         if not parts:
             rows = [ArtifactView(digest=d, size=len(data), created_at_ms=0) for d, data in self.blobs.items()]
             return 200, ArtifactPage(artifacts=rows)
@@ -243,7 +237,7 @@ class FakeHub:
         return SubmitReply(job_ids=ids, group_id=request.group_id)
 
     def end_polls(self, how: str = "") -> None:
-        """Parked polls are answered now, with nothing in them; or their connections are closed ("drop")."""
+        """Answer all parked polls with an empty reply, or close their connections ("drop")."""
         with self.lock:
             self.poll_end = how
             self.polls_ended += 1
@@ -263,9 +257,7 @@ class FakeHub:
             text = f"{spec.name} {' '.join(spec.argv)}\n"
             job["logs"].append(LogChunk(seq=1, attempt_id="att_1", stream="stdout", text=text))
             failed = spec.argv[:1] == ["false"]
-            state, reason = (
-                (JobState.FAILED, Reason.EXIT_NONZERO) if failed else (JobState.SUCCEEDED, Reason.COMPLETED)
-            )
+            state, reason = (JobState.FAILED, Reason.EXIT_NONZERO) if failed else (JobState.SUCCEEDED, Reason.COMPLETED)
             self.finish(job_id, state, reason, exit_code=int(failed))
             return
         try:
@@ -291,9 +283,7 @@ class FakeHub:
         for item in items:
             args, kwargs = pickle.loads(item)
             try:
-                parts.append(
-                    bundles.returned(values.encode(function(*args, **kwargs), allow_pickle=allow_pickle))
-                )
+                parts.append(bundles.returned(values.encode(function(*args, **kwargs), allow_pickle=allow_pickle)))
             except Exception:  # noqa: BLE001 - whatever the function raised
                 parts.append(bundles.raised(traceback.format_exc()))
         return bundles.answer(parts)
@@ -340,11 +330,9 @@ class FakeHub:
             raise ConnectionAbortedError
         page = results[after : after + int(query["limit"])]
         rows = ",".join([result.model_dump_json(exclude_defaults=True) for result in page])
-        unfinished = [
-            j for j in self.jobs.values() if j["group_id"] == group_id and j["state"] not in TERMINAL
-        ]
-        told = "" if page else f',"open":{len(unfinished)}'
-        return f'{{"results":[{rows}],"cursor":{after + len(page)}{told}}}'.encode()
+        unfinished = [j for j in self.jobs.values() if j["group_id"] == group_id and j["state"] not in TERMINAL]
+        open_ = "" if page else f',"open":{len(unfinished)}'
+        return f'{{"results":[{rows}],"cursor":{after + len(page)}{open_}}}'.encode()
 
     def view(self, job_id: str) -> JobDetail:
         job = self.jobs[job_id]
@@ -427,7 +415,7 @@ class _Handler(BaseHTTPRequestHandler):
             return status, content
 
     def _body(self) -> bytes | None:
-        """All of it; or, when the transfer is to break here, keep the beginning and hang up."""
+        """The whole body; or None, if the transfer breaks: then its beginning is kept."""
         length = int(self.headers.get("Content-Length", 0))
         limit = self.fake.break_after
         if self.command != "PUT" or limit is None or length <= limit:

@@ -1,4 +1,4 @@
-"""Public parameters are named as in the standard library: `timeout=` in seconds, without a unit."""
+"""Public parameters are named as in the standard library: `timeout=` in seconds, without a unit in the name."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""The SDK with a real hub and a real node, through the death of the hub."""
+"""The SDK with a real hub and a real node."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -17,70 +11,23 @@ from typing import Any
 import pytest
 
 from computepool import JobFailed, Pool, connect, job_slice, progress
-from computepool.cli.local.folders import hub_folder
-from computepool.hub.main import bootstrap
-from computepool.hub.settings import Settings
-from computepool.sdk.client.config import load_config
-from computepool.testing.processes import free_port
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
-class Machine:
-    """A hub and a node as separate processes, so that each can be killed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.env = {**os.environ, "COMPUTEPOOL_CONFIG": str(folder / "config.json")}
-        self.key = ""
-        self.hub: subprocess.Popen[str] | None = None
-        self.node: subprocess.Popen[str] | None = None
-
-    def start_hub(self) -> None:
-        self.hub = self._start("hub", "start", "--port", str(self.port))
-
-    def start_node(self, code: str) -> None:
-        self.node = self._start("node", "start", "--hub", self.url, "--code", code)
-
-    def _start(self, *arguments: str) -> subprocess.Popen[str]:
-        with (self.folder / f"{arguments[0]}.log").open("a") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "computepool.cli", *arguments, "--data", str(self.folder)],
-                env=self.env, stdout=log, stderr=log, text=True,
-            )  # fmt: skip
-
-    def stop(self) -> None:
-        for process in (self.node, self.hub):
-            if process is not None and process.poll() is None:
-                process.terminate()
-                process.wait(20)
-
-
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    folder = Path(tempfile.mkdtemp(prefix="computepool-sdk-"))
-    folder.chmod(0o755)
-    made = Machine(folder)
-    try:
-        first = bootstrap(Settings(data_dir=hub_folder(folder)))
-        made.key = first.admin_key
-        made.start_hub()
-        made.start_node(first.enrol_code)
-        yield made
-    finally:
-        made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+def real() -> Iterator[RealPool]:
+    with RealPool() as real:
+        real.start_hub()
+        real.start_agent()
+        yield real
 
 
 @pytest.fixture
-def pool(machine: Machine) -> Iterator[Pool]:
-    with connect(machine.url, machine.key, retry_for=60) as pool:
-        end = time.monotonic() + 90
-        while not any(node.online for node in pool.nodes.list()):
-            assert time.monotonic() < end, "the node did not come"
-            time.sleep(0.1)
+def pool(real: RealPool) -> Iterator[Pool]:
+    with connect(real.hubs[0].url, real.admin_key) as pool:
         yield pool
 
 
@@ -89,7 +36,7 @@ def described(number: int) -> dict[int, object]:
     return {number: job_slice(), 0: {date(2026, 11, number), b"bytes"}}
 
 
-def test_functions_values_and_errors(pool: Pool) -> None:
+def test_functions_return_values_and_raise_errors(pool: Pool) -> None:
     assert pool.submit(described, 3).result(60) == {3: (0, 1), 0: {date(2026, 11, 3), b"bytes"}}
 
     def broken() -> None:
@@ -100,12 +47,12 @@ def test_functions_values_and_errors(pool: Pool) -> None:
 
 
 @pytest.mark.soak
-def test_thousands_of_futures(pool: Pool) -> None:
+def test_thousands_of_futures_return(pool: Pool) -> None:
     futures = [pool.submit(pow, number, 2) for number in range(2000)]
     assert [future.result(120) for future in futures] == [number**2 for number in range(2000)]
 
 
-def test_large_arguments_results_and_files(pool: Pool, tmp_path: Path) -> None:
+def test_large_arguments_results_and_files_are_transferred(pool: Pool, tmp_path: Path) -> None:
     data = os.urandom(1_000_000)
     assert pool.submit(bytes.__add__, data, b"!").result(60) == data + b"!"
     (tmp_path / "in.bin").write_bytes(data)
@@ -119,24 +66,20 @@ def test_large_arguments_results_and_files(pool: Pool, tmp_path: Path) -> None:
 
 def test_cancel_stops_a_running_job(pool: Pool) -> None:
     future = pool.command(["sleep", "1000"], wait=False)
-    end = time.monotonic() + 60
-    while pool.jobs.get(future.job_id).state != "running":
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: pool.jobs.get(future.job_id).state == "running", 60, "the job runs")
     assert future.cancel()
     assert pool.jobs.wait(future.job_id, timeout=30).state == "cancelled"
 
 
-def test_reattach_from_another_connection(pool: Pool, machine: Machine) -> None:
-    future = pool.submit(pow, 2, 20)
-    job_id = future.job_id
-    with connect(machine.url, machine.key) as other:
-        assert other.future(job_id).result(60) == 2**20
-        assert other.jobs.wait(job_id, timeout=30).state == "succeeded"
+def test_another_connection_attaches_to_a_job(pool: Pool, real: RealPool) -> None:
+    job_id = pool.submit(pow, 2, 20).job_id
+    other = real.client()
+    assert other.future(job_id).result(60) == 2**20
+    assert other.jobs.wait(job_id, timeout=30).state == "succeeded"
 
 
 @pytest.mark.soak
-def test_looking_around(pool: Pool) -> None:
+def test_jobs_nodes_groups_and_events_are_listed(pool: Pool) -> None:
     job_id = pool.submit(pow, 2, 3).job_id
     pool.jobs.wait(job_id, timeout=60)
     changes = [event.after for event in pool.events(job_id=job_id)]
@@ -154,42 +97,18 @@ def test_looking_around(pool: Pool) -> None:
 
 
 @pytest.mark.soak
-def test_a_search_of_events_ends_also_where_something_happens_all_the_time(pool: Pool) -> None:
-    asked = 0
+def test_a_search_of_events_ends_while_new_ones_keep_coming(pool: Pool) -> None:
+    requests = 0
     get = pool.transport.get
 
     def busy(path: str, *args: Any, **kwargs: Any) -> Any:
-        nonlocal asked
+        nonlocal requests
         if path == "/events":
-            asked += 1
-            assert asked < 10, "it goes on as long as others do something"
-            assert pool.submit(pow, 2, asked).job_id
+            requests += 1
+            assert requests < 10, "the search does not end"
+            assert pool.submit(pow, 2, requests).job_id
         return get(path, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool.transport, "get", busy)
         assert list(pool.events(action="zz")) == []
-
-
-def slow_square(number: int) -> int:
-    time.sleep(0.02)
-    return number**2
-
-
-@pytest.mark.soak
-def test_a_map_survives_the_death_of_the_hub(pool: Pool, machine: Machine) -> None:
-    """Killed while jobs are being submitted, run and reported; nothing lost, nothing submitted twice."""
-    run = pool.map(slow_square, range(400), in_flight_max=200)
-    results = [next(run) for _ in range(20)]
-    assert machine.hub is not None
-    machine.hub.send_signal(signal.SIGKILL)
-    machine.hub.wait(10)
-    machine.start_hub()
-    results += run
-    assert results == [number**2 for number in range(400)]
-    group = pool.groups.get(run.group_id or "")
-    assert (group.total, group.counts["succeeded"]) == (400, 400)
-
-
-def test_nothing_here_used_the_persons_own_config(machine: Machine) -> None:
-    assert load_config().hub != machine.url

@@ -6,18 +6,13 @@ from statistics import mean
 
 import pytest
 
-from simulation.cheat_report import EARLIER, Cell, table
+from simulation.cheat_report import Cell, table
 from simulation.cheats import ATTACKS, CHEATS, RULES, Attack, play
 
 TWICE, UNBANNED, _, THOROUGH, _, PRODUCT, FORGIVING = RULES
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 #: The most that may be believed for 10 000 jobs, in each of these pools: about three times what was found.
-BOUNDS = {
-    "wrong 10 % of the time": 25,
-    "sleeper after 60 jobs": 10,
-    "colluding sleepers": 10,
-    "whitewash": 35,
-}
+BOUNDS = {"wrong 10 % of the time": 25, "sleeper after 60 jobs": 10, "colluding sleepers": 10, "whitewash": 35}
 
 
 @pytest.mark.soak
@@ -61,13 +56,11 @@ def test_a_pool_without_cheats_believes_nothing_wrong_and_bans_nobody_for_accide
     assert accidents == play(PRODUCT, harmless, seed=14, jobs=20_000, honest_faults=0.002)
 
 
-def test_the_table_puts_both_studies_side_by_side() -> None:
+def test_the_tables_have_a_row_for_every_rule_and_attack() -> None:
     small = {
-        attack.name: [play(PRODUCT, attack, seed=seed, jobs=600, nodes=60) for seed in (0, 1)]
-        for attack in ATTACKS
+        attack.name: [play(PRODUCT, attack, seed=seed, jobs=600, nodes=60) for seed in (0, 1)] for attack in ATTACKS
     }
     cells = [Cell(rule, attack, small[attack.name]) for attack in ATTACKS for rule in RULES]
     text = table(cells, busy=cells[:1], spread=cells[:1], accidents=cells[:1])
-    assert text.count(f"| {THOROUGH.name} |") == 2
-    for said in EARLIER["colluding sleepers"]:
-        assert said in text
+    for name in (*(rule.name for rule in RULES), ATTACKS[0].name):
+        assert f"\n| {name} |" in text

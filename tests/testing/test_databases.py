@@ -1,4 +1,4 @@
-"""Lent databases: nothing of one test is seen by the next."""
+"""Lent databases keep nothing from one test to the next."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pytest
 from computepool.testing.databases import LentDatabases
 from computepool.testing.postgres import PostgresServer
 
-EVENT = (
-    "INSERT INTO events (at_ms, actor, action, final) VALUES (1, 'ann', 'job.succeeded', true) RETURNING seq"
-)
+EVENT = "INSERT INTO events (at_ms, actor, action, final) VALUES (1, 'ann', 'job.succeeded', true) RETURNING seq"
 
 
 @pytest.fixture
@@ -22,7 +20,7 @@ def connect(url: str) -> psycopg.Connection:
     return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
 
 
-def test_it_comes_back_empty_and_counts_from_one(lent: LentDatabases) -> None:
+def test_a_returned_database_is_lent_again_empty_and_numbers_from_one(lent: LentDatabases) -> None:
     seen = ""
     for _ in range(2):
         with lent.one() as url, connect(url) as connection:
@@ -34,7 +32,7 @@ def test_it_comes_back_empty_and_counts_from_one(lent: LentDatabases) -> None:
         assert url == seen
 
 
-def test_who_stayed_connected_is_not_any_more(lent: LentDatabases) -> None:
+def test_open_connections_are_closed_when_a_database_is_returned(lent: LentDatabases) -> None:
     with lent.one() as url:
         stayed = connect(url)
     with pytest.raises(psycopg.OperationalError):
@@ -42,7 +40,7 @@ def test_who_stayed_connected_is_not_any_more(lent: LentDatabases) -> None:
     stayed.close()
 
 
-def test_two_at_once_are_two(lent: LentDatabases) -> None:
+def test_two_databases_lent_at_once_differ(lent: LentDatabases) -> None:
     with lent.one() as one, lent.one() as two:
         assert one != two
 

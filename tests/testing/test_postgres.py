@@ -1,27 +1,19 @@
-"""The throwaway PostgreSQL server, on real servers."""
+"""The throwaway PostgreSQL server."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from computepool.testing.postgres import PostgresServer, PostgresUnavailable
+from computepool.testing.waiting import wait_until
 
 pytestmark = pytest.mark.process
-
-
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def connect(url: str) -> psycopg.Connection:
@@ -112,16 +104,14 @@ def test_nothing_is_left_when_the_test_process_is_killed() -> None:
         "from computepool.testing.postgres import PostgresServer\n"
         "server = PostgresServer(); server.start(); print(server.folder, flush=True); input()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())
     pid = int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() and not folder.exists())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() and not folder.exists(), 60)
 
 
 @pytest.mark.soak

@@ -89,9 +89,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_agent_sdk_and_protocol_hold_no_business_rules() -> None:
     core = SRC / "core"
-    modules = (
-        path.relative_to(core).with_suffix("") for path in core.rglob("*.py") if path.name != "__init__.py"
-    )
+    modules = (path.relative_to(core).with_suffix("") for path in core.rglob("*.py") if path.name != "__init__.py")
     rules = {".".join(module.parts) for module in modules} - SHARED_CORE
     forbidden = {f"computepool.core.{rule}" for rule in rules}
     found = [
@@ -118,9 +116,7 @@ def test_leaves_stay_leaves() -> None:
 
 def test_every_contract_has_a_violation() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    assert {contract["id"] for contract in settings["contracts"]} == {
-        contract for contract, _, _ in VIOLATIONS
-    }
+    assert {contract["id"] for contract in settings["contracts"]} == {contract for contract, _, _ in VIOLATIONS}
 
 
 #: One of each contract in `make test`: copying and reading all sources takes seconds.
@@ -129,25 +125,14 @@ _FIRST = {contract: (file, line) for contract, file, line in reversed(VIOLATIONS
 
 @pytest.mark.parametrize(
     ("contract", "file", "line"),
-    [
-        pytest.param(*each, marks=() if each[1:] == _FIRST[each[0]] else pytest.mark.soak)
-        for each in VIOLATIONS
-    ],
+    [pytest.param(*each, marks=() if each[1:] == _FIRST[each[0]] else pytest.mark.soak) for each in VIOLATIONS],
 )
 def test_each_contract_bites(tmp_path: Path, contract: str, file: str, line: str) -> None:
     shutil.copytree(SRC, tmp_path / "computepool", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "computepool" / file).open("a") as module:
         module.write(f"\n{line}\n")
     checked = subprocess.run(
-        [
-            LINT_IMPORTS,
-            "--no-logo",
-            "--no-cache",
-            "--config",
-            ROOT / "pyproject.toml",
-            "--contract",
-            contract,
-        ],
+        [LINT_IMPORTS, "--no-logo", "--no-cache", "--config", ROOT / "pyproject.toml", "--contract", contract],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
         check=False,

@@ -1,4 +1,4 @@
-"""How to install it: by lines that work where the system's Python is managed by the distribution (PEP 668)."""
+"""The documented installation commands, which must work where the distribution manages Python (PEP 668)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LINE = re.compile(
 _BARE_PIP = re.compile(r"(?<![\w/.-])(?<!uv )pip3? install")
 
 
-def test_the_readme_installs_by_lines_that_were_tried() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert set(_LINE.findall(readme)) == TRIED
+def test_the_documents_install_by_lines_that_were_tried() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert {line for page in pages for line in _LINE.findall(page.read_text())} == TRIED
 
 
 def test_nobody_is_told_to_install_into_the_systems_python() -> None:

@@ -32,10 +32,7 @@ def here(lock: Path) -> dict[str, Requirement]:
 
 
 def declared(*extras: str) -> list[Requirement]:
-    lines = [
-        *PROJECT["dependencies"],
-        *(line for extra in extras for line in PROJECT["optional-dependencies"][extra]),
-    ]
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
     return [r for r in map(Requirement, lines) if r.name != PROJECT["name"]]
 
 
@@ -84,10 +81,7 @@ def test_what_is_installed_is_what_is_locked() -> None:
 def test_the_development_lock_contains_the_runtime_lock() -> None:
     """The same bytes; a tool may need a package also where the program alone does not."""
     run, dev = (
-        {
-            re.sub(r" ; .*?(?= +--hash)", "", entry)
-            for entry in entries(ROOT / "requirements" / f"{lock}.lock")
-        }
+        {re.sub(r" ; .*?(?= +--hash)", "", entry) for entry in entries(ROOT / "requirements" / f"{lock}.lock")}
         for lock in ("run", "dev")
     )
     assert run <= dev

@@ -1,4 +1,4 @@
-"""Files are called after what they own, and packages hide nothing in their `__init__.py`."""
+"""Files are named after what they own, and packages hide nothing in their `__init__.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A skip is a failure where CI=true, and only there."""
+"""A skipped test is a failure where CI=true, and only there."""
 
 from __future__ import annotations
 

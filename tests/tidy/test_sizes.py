@@ -1,4 +1,4 @@
-"""Nothing grows past what can be read at a glance. A file that must is split, not excused."""
+"""Files, functions and folders stay small. What grows too large is split."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ POSITIONAL_MAX = 3
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 #: These decorators leave the signature ours; any other one means that a framework calls the function.
-PLAIN_DECORATORS = {
-    "staticmethod",
-    "classmethod",
-    "property",
-    "override",
-    "cache",
-    "cached_property",
-    "contextmanager",
-}
+PLAIN_DECORATORS = {"staticmethod", "classmethod", "property", "override", "cache", "cached_property", "contextmanager"}
 
 
 def functions(path: Path) -> Iterator[Function]:

@@ -1,4 +1,4 @@
-"""The files speak of the project alone, and their links lead somewhere."""
+"""Files contain nothing private, and their links resolve."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_no_machine_paths_or_registry_hosts() -> None:
 
 def test_relative_links_in_documents_resolve() -> None:
     documents = [path for path in files() if path.suffix == ".md"]
-    assert not [
-        f"{name(path)} -> {link}" for path in documents for link in links(path) if not resolves(path, link)
-    ]
+    assert not [f"{name(path)} -> {link}" for path in documents for link in links(path) if not resolves(path, link)]
 
 
 def test_the_link_check_bites(tmp_path: Path) -> None:

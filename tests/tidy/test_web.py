@@ -1,4 +1,4 @@
-"""The dashboard's sources keep the rules of the rest: short files, no foreign hosts, and no way for markup to get in."""
+"""The dashboard's sources follow the rules of the rest: short files, no foreign hosts, no injected markup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def web_sources() -> list[Path]:
     ]
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_there_are_sources_to_check() -> None:
     assert len(web_sources()) > 20
     assert GENERATED.exists()
 
@@ -46,14 +46,12 @@ def test_files_are_short() -> None:
 
 
 def test_file_names_are_kebab_case() -> None:
-    odd = [
-        name(path) for path in web_sources() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\.\w+)+", path.name)
-    ]
+    odd = [name(path) for path in web_sources() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\.\w+)+", path.name)]
     assert not odd
 
 
 @pytest.mark.parametrize(("pattern", "why"), FORBIDDEN.items())
-def test_nothing_that_lets_markup_or_others_in(pattern: str, why: str) -> None:
+def test_no_source_allows_injected_markup_or_foreign_hosts(pattern: str, why: str) -> None:
     found = [
         f"{name(path)}:{number}: {line.strip()[:120]}"
         for path in web_sources()
@@ -91,6 +89,4 @@ def test_the_lock_names_no_registry_and_pins_every_byte() -> None:
 def test_dependencies_are_pinned() -> None:
     package = json.loads((WEB / "package.json").read_text())
     versions = {**package["dependencies"], **package["devDependencies"]}
-    assert not {
-        one: version for one, version in versions.items() if not re.fullmatch(r"\d+\.\d+\.\d+", version)
-    }
+    assert not {one: version for one, version in versions.items() if not re.fullmatch(r"\d+\.\d+\.\d+", version)}

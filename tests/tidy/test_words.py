@@ -1,4 +1,4 @@
-"""Names are words of the field: a retired word does not come back as a name in the code, on the wire, or in the docs."""
+"""Retired words do not return as names in the code, on the wire, or in the docs."""
 
 from __future__ import annotations
 
@@ -15,40 +15,58 @@ RETIRED = {
     "aftermath": "follow_ups",
     "beats": "loop_health",
     "behalf": "on_behalf_of",
+    "cheated": "tampered",
     "closeness": "tolerance",
     "conduct": "submitter_reputation",
     "conducts": "submitter_reputations",
     "declaring": "capabilities",
+    "desk": "batch",
     "doorman": "slow_client_guard",
     "dues": "newcomer_jobs",
     "errand": "hub_job",
     "errands": "hub_jobs",
     "exploring": "exploration",
+    "fate": "outcome",
     "gatewords": "gate_messages",
+    "guesses": "sign_in_limits",
+    "guessing": "limited_sign_in",
     "hardwarewords": "hardware_messages",
     "heard": "reachable",
+    "hears": "receives",
     "homecoming": "result_delivery",
     "homecomings": "result_deliveries",
+    "hurry": "urgent",
     "insight": "safe_paths",
     "jobside": "job_runtime",
     "kick": "wake",
     "lone": "single_job",
     "meshes": "mesh_version",
+    "noted": "pending_writes",
+    "octets": "byte_length",
     "pace": "relative_speed",
     "paces": "relative_speed",
+    "patience": "timeout",
     "patient": "guarded",
     "purse": "balance",
-    "purses": "balances",
+    "balances_of": "balances",
     "quotewords": "quote_messages",
     "receiving": "slow_client_guard",
     "ripe": "matured",
     "said": "what it is: reply, report, fields",
+    "speaking": "in_request",
     "strike": "violation",
     "strikes": "violations",
     "struck": "penalised",
+    "surprise": "error_response",
     "surroundings": "job_environment",
     "told": "what it is: message, notified",
+    "trouble": "problem",
+    "untidy": "what is wrong",
+    "victims": "processes",
     "walls": "isolation_evidence",
+    "willing": "available",
+    "wish": "preference",
+    "wishes": "preferences",
     "worn": "expired",
 }
 #: In no name alone: they say that something was done, and not what it is.
@@ -66,9 +84,12 @@ ENGLISH = {
     "beats",
     "behalf",
     "declaring",
+    "guesses",
+    "guessing",
     "heard",
     "lone",
     "meshes",
+    "noted",
     "pace",
     "patient",
     "receiving",
@@ -108,25 +129,18 @@ def retired(module: ast.Module, stem: str) -> list[str]:
     for each in sorted({stem, *names_in(module)}):
         words = words_of(each)
         found += [f"{each}: say {RETIRED[word]}, not {word}" for word in words if word in RETIRED]
-        found += [
-            f"{each}: say {BARE[word]}, not {word}" for word in words if words == [word] and word in BARE
-        ]
+        found += [f"{each}: say {BARE[word]}, not {word}" for word in words if words == [word] and word in BARE]
     return found
 
 
 def test_no_retired_word_is_back() -> None:
-    found = {
-        name(path): retired(tree(path), path.stem) for path in sources() if "migrations" not in path.parts
-    }
+    found = {name(path): retired(tree(path), path.stem) for path in sources() if "migrations" not in path.parts}
     assert not {path: words for path, words in found.items() if words}
 
 
 def test_no_retired_word_is_in_the_docs() -> None:
     """The changelog alone names what things were called before."""
-    pages = [
-        *ROOT.glob("docs/*.md"),
-        *(ROOT / page for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
-    ]
+    pages = [*ROOT.glob("docs/*.md"), *(ROOT / page for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"))]
     assert len(pages) > 20
     found = {page.name: in_text(page) for page in pages}
     assert not {page: words for page, words in found.items() if words}

@@ -1,4 +1,4 @@
-"""What the tidy tests look at: the project's files, committed or about to be."""
+"""The files that the tidy tests check: tracked, or about to be."""
 
 from __future__ import annotations
 

@@ -1,24 +1,21 @@
 """A real pool and a real browser for the tests of the dashboard.
 
-How to use it, in tests/web/test_<page>.py (plain functions, no async; everything here is Playwright's sync API)::
+Tests use Playwright's sync API::
 
     def test_a_job_shows_its_log(web: Web, submitter_page: Page) -> None:
-        job_id = web.submitter.command(["echo", "hello"]).job_id     # the SDK, signed in as that person
+        job_id = web.submitter.command(["echo", "hello"]).job_id     # the SDK, as that person
         submitter_page.goto(f"{web.url}/jobs/?id={job_id}")
         expect(submitter_page.get_by_text("hello")).to_be_visible()    # waits by itself: never sleep
         axe(submitter_page)
 
-- `web`: one pool for all tests of a worker: a hub (SQLite), one node of the provider, three people. `web.url`,
-  `web.hub` (kill it, start it again), `web.admin`, `web.submitter`, `web.provider` (SDK `Pool`s), `web.key_of[...]`,
-  `web.earn(amount)`.
-  Tests share it: name what you make so that it cannot be mistaken, and wait for your own things only.
-- `admin_page`, `submitter_page`, `provider_page`, `visitor_page` (nobody signed in); `page` is the admin's.
-- `open_page(role, width=…, height=…, dark=…)` for other sizes and for several pages at once.
-- After each test: no page may have failed, broken its Content-Security-Policy, written an error to the console, or
-  asked another server. A test that provokes a refusal says so: `allow(page, "status of 422")`.
-- `axe(page)`, `settled(page)`, `shoot(page, "name")` come from tests.web.browsing.
+- `web`: one pool for all tests of a worker: a hub (SQLite), one node, three people. Give what a test creates a unique
+  name, and wait only for that.
+- `page` and `submitter_page`, `admin_page`, `provider_page`, `visitor_page` (not signed in); `open_page(role, …)` for other sizes
+  and several pages.
+- After each test, no page may have failed, violated its Content-Security-Policy, written an error to the console, or
+  sent a request to another server. A test that provokes a refusal allows it: `allow(page, "status of 422")`.
 
-They need web/out (`make web`) and Debian's chromium (`apt-get install chromium`), and run file by file.
+They need web/out (`make web`) and Debian's chromium, and run file by file.
 """
 
 from __future__ import annotations
@@ -35,16 +32,13 @@ from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
 from computepool.sdk.pool import Pool, connect
 from computepool.testing.processes import AgentProcess, HubProcess, RealPool
-from tests.payouts.earning import LEAST, earn_now
+from tests.hub.money.payouts.earning import LEAST, earn_now
 from tests.web.browsing import ROOT, Watch, chromium
 
 Role = Literal["admin", "submitter", "provider", "visitor"]
 OpenPage = Callable[..., Page]
 Allow = Callable[[Page, str], None]
 COOKIE = "computepool_session"
-#: The least that may be paid out.
-LEAST_PAYOUT = LEAST
-
 #: Prices and earnings move within a test, not within a day.
 SETTINGS: dict[str, str | float] = {
     "tick_s": 3,
@@ -52,14 +46,12 @@ SETTINGS: dict[str, str | float] = {
     "holdback_s": 1,
     "holdback_tenured_s": 1,
     "failed_signins_burst": 1000,
-    "lease_min_s": 6,  # a page waits until a node is offline
+    "lease_min_s": 6,  # a test waits until a node is offline
 }
 
 
 @dataclass
 class Web:
-    """The pool that all tests of the dashboard share."""
-
     real: RealPool
     hub: HubProcess
     agent: AgentProcess
@@ -72,8 +64,8 @@ class Web:
     def url(self) -> str:
         return self.hub.url
 
-    def earn(self, amount: int = LEAST_PAYOUT, *, account_id: str | None = None) -> None:
-        """Matured earnings of the provider (or who is named), as settled jobs leave them."""
+    def earn(self, amount: int = LEAST, *, account_id: str | None = None) -> None:
+        """Gives the provider, or another account, matured earnings."""
         hub = self.hub.settings
         store = open_store(hub.url, clock=SystemClock(), hub_id="test")
         try:
@@ -97,9 +89,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip("no chromium: apt-get install chromium")
     expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield launched
         launched.close()
 
@@ -116,7 +106,7 @@ def web() -> Iterator[Web]:
             made = people["admin"].accounts.create(name, roles=(name,))
             keys[name] = people["admin"].keys.create("test", account_id=made.id).key
             people[name] = connect(hub.url, keys[name], retry_for=60)
-        # A real sandbox: the submitter's jobs are a stranger's there.
+        # In a real sandbox, because the submitter is not its owner.
         agent = real.start_agent(owner=people["provider"], name="workshop", sandbox="namespace", cores=4)
         yield Web(real, hub, agent, people["admin"], people["submitter"], people["provider"], keys)
         people["submitter"].close()
@@ -131,10 +121,9 @@ class _Opened:
 
 @pytest.fixture
 def _opened() -> Iterator[list[_Opened]]:
-    """Every context of the test; closed and held to account at its end."""
+    """Every context of the test; closed and checked at its end."""
     opened: list[_Opened] = []
     yield opened
-    # All of them, whatever one of them says.
     with ExitStack() as ends:
         for one in opened:
             ends.callback(one.watch.check)
@@ -155,7 +144,7 @@ def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
         clipboard: bool = False,
         touch: bool = False,
     ) -> Page:
-        """`origin`: where the pages come from when it is not the hub itself: a proxy, or another pool with its `key`."""
+        """`origin`: of a proxy, or of another pool with its `key`."""
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -165,7 +154,7 @@ def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
         )
         at = origin or web.url
         if role != "visitor":
-            # A key does as a cookie, too; signing in by link has a test of its own.
+            # A key works as a cookie, too.
             context.add_cookies([{"name": COOKIE, "value": key or web.key_of[role], "url": at}])
         watch = Watch(at)
         context.on("page", watch.over)
@@ -177,17 +166,12 @@ def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
 
 @pytest.fixture
 def allow(_opened: list[_Opened]) -> Allow:
-    """What a test provokes on purpose: a pattern that is found in what the browser says."""
+    """Allows errors that a test provokes, by a pattern in the browser's message."""
 
     def allow_errors(page: Page, pattern: str) -> None:
         next(one for one in _opened if one.context is page.context).watch.allow(pattern)
 
     return allow_errors
-
-
-@pytest.fixture
-def page(admin_page: Page) -> Page:
-    return admin_page
 
 
 @pytest.fixture
@@ -198,6 +182,11 @@ def admin_page(open_page: OpenPage) -> Page:
 @pytest.fixture
 def submitter_page(open_page: OpenPage) -> Page:
     return open_page("submitter")
+
+
+@pytest.fixture
+def page(submitter_page: Page) -> Page:
+    return submitter_page
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real reverse proxy under a path prefix, on a thread of its own: what nginx and Caddy do, and no more."""
+"""A reverse proxy under a path prefix, in its own thread, as nginx or Caddy would be."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "host", "te", "upgrade"
 
 
 class PrefixProxy:
-    """`http://127.0.0.1:PORT/prefix/…` is the hub; everything else is another site's, and says so.
+    """`http://127.0.0.1:PORT/prefix/…` is the hub; everything else is another site.
 
-    `strip`: take the prefix off before the hub sees it (nginx with a path in proxy_pass, Caddy's handle_path); else
-    it stays on. The hub's port is told by `to`: it may not be known when the proxy starts.
+    With `strip`, the hub does not see the prefix (nginx with a path in proxy_pass, Caddy's handle_path). The attribute
+    `to` is the hub's port, which may not be known when the proxy starts.
     """
 
     def __init__(self, prefix: str, *, strip: bool) -> None:
         self.prefix, self.strip, self.to = prefix, strip, 0
-        self.elsewhere: list[str] = []  #: paths that were asked for outside the prefix
+        self.elsewhere: list[str] = []  #: requested paths outside the prefix
         unlimited = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         self._client = httpx2.AsyncClient(timeout=None, limits=unlimited)
         route = Route("/{path:path}", self._pass, methods=_METHODS)
@@ -46,7 +46,7 @@ class PrefixProxy:
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(60)
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""One's own account: keys that work as long as they are there, sessions, and webhooks."""
+"""The page Account: keys, sessions and webhooks."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ def test_a_key_works_until_it_is_revoked(web: Web, provider_page: Page) -> None:
     key = dialog.get_by_label("Key", exact=True).inner_text().strip()
     assert key.startswith("cp_")
     assert status_with(web, key) == 200
-    refused = httpx2.post(
-        f"{web.url}/api/v1/nodes/codes", headers={"Authorization": f"Bearer {key}"}, json={}
-    )
-    assert refused.status_code == 403, "a key to read with does not enrol nodes"
+    refused = httpx2.post(f"{web.url}/api/v1/nodes/codes", headers={"Authorization": f"Bearer {key}"}, json={})
+    assert refused.status_code == 403, "a key for reading enrols no nodes"
     dialog.get_by_role("button", name="I have copied it").click()
     assert key not in provider_page.content()
 
     row = provider_page.get_by_role("row", name="made on the page")
     row.get_by_role("button", name="Replace").click()
-    dialog.get_by_label("The old one ends").select_option("0")
+    dialog.get_by_label("The old key expires").select_option("0")
     dialog.get_by_role("button", name="Replace the key").click()
     newer = dialog.get_by_label("New key", exact=True).inner_text().strip()
     dialog.get_by_role("button", name="I have copied it").click()
@@ -51,7 +49,7 @@ def test_a_key_works_until_it_is_revoked(web: Web, provider_page: Page) -> None:
 
 
 @pytest.mark.soak
-def test_webhooks_are_made_tested_and_removed(web: Web, submitter_page: Page) -> None:
+def test_a_webhook_is_created_tested_and_deleted(web: Web, submitter_page: Page) -> None:
     submitter_page.goto(f"{web.url}/account/?tab=webhooks")
     settled(submitter_page)
     expect(submitter_page.get_by_text("No webhooks yet")).to_be_visible()

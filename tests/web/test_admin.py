@@ -1,4 +1,4 @@
-"""What administrators do: people, prices, and the hub's own health."""
+"""The page Admin: accounts, prices and the health of the hub."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from playwright.sync_api import Page, expect
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, OpenPage, Web
 
-#: Where the first field is, from the top of its form.
+#: The position of the first field in its form.
 _FORM_TOP = """() => {
   const field = document.querySelector('main input[inputmode=decimal]');
   return Math.round(field.getBoundingClientRect().top - field.closest('section').getBoundingClientRect().top);
 }"""
 
 
-def test_an_account_is_made_and_let_in_by_a_link(
+def test_an_account_is_created_and_signs_in_by_a_link(
     web: Web, admin_page: Page, visitor_page: Page, allow: Allow
 ) -> None:
     admin_page.goto(f"{web.url}/admin/")
@@ -51,15 +51,15 @@ def test_an_account_is_made_and_let_in_by_a_link(
     dialog.get_by_role("tab", name="Keys").click()
     expect(dialog.get_by_role("row", name="browser")).to_be_visible()
     axe(admin_page)
-    allow(visitor_page, "status of 401")  # whatever it asks before it has heard of that
+    allow(visitor_page, "status of 401")  # until it knows of the sign-out
     dialog.get_by_role("button", name="Revoke browser").click()
     admin_page.get_by_role("button", name="Revoke the session").click()
-    # Its stream ends with the session, and so the page asks who is signed in.
+    # The stream of news ends with the session, so the page checks who is signed in.
     expect(visitor_page.get_by_role("heading", name="Sign in to")).to_be_visible()
 
 
 @pytest.mark.soak
-def test_prices_change_by_versions_and_nobody_overwrites_another(
+def test_prices_change_by_versions_and_nobody_overwrites_anothers(
     web: Web, admin_page: Page, open_page: OpenPage, allow: Allow
 ) -> None:
     first = web.admin.prices.show()
@@ -81,25 +81,25 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
     expect(admin_page.get_by_role("heading", name=f"Prices, version {first.version + 1}")).to_be_visible()
     assert web.admin.prices.show().tiers["h100"] == 625
 
-    # The other one is told, without anything moving under their hands, and goes on from there with what was typed.
+    # The other administrator is told, without anything moving, and keeps what was typed.
     allow(other, "status of 409")
     expect(other.get_by_role("status").filter(has_text="has applied version")).to_be_visible()
     assert other.evaluate(_FORM_TOP) == top
     other.get_by_label("Rate of cpu", exact=True).fill("0.81")
     other.get_by_role("button", name="Apply the prices").click()
-    expect(other.get_by_role("alert").filter(has_text="meanwhile")).to_be_visible()
+    expect(other.get_by_role("alert").filter(has_text="is the newest")).to_be_visible()
     other.get_by_role("button", name=re.compile("Apply my changes to version")).click()
     other.get_by_role("button", name="Apply the prices").click()
     expect(other.get_by_role("heading", name=f"Prices, version {first.version + 2}")).to_be_visible()
     now = web.admin.prices.show()
     assert (now.tiers["h100"], now.tiers["cpu"]) == (625, 81)
     newest = other.get_by_role("listitem").filter(has_text=f"Version {first.version + 2}")
-    newest.get_by_role("button", name="What changed").click()
+    newest.get_by_role("button", name="Show changes").click()
     expect(other.get_by_role("dialog").get_by_role("row", name="tier cpu 0.80 0.81")).to_be_visible()
 
 
 @pytest.mark.soak
-def test_the_hub_says_how_it_is(web: Web, admin_page: Page, submitter_page: Page) -> None:
+def test_health_invariants_and_keys_of_the_hub(web: Web, admin_page: Page, submitter_page: Page) -> None:
     admin_page.goto(f"{web.url}/admin/?tab=health")
     settled(admin_page)
     expect(admin_page.get_by_role("heading", name="Database")).to_be_visible()

@@ -1,32 +1,31 @@
-"""The audit trail: found by what it is about, live, and taken along as a file."""
+"""The page Audit: filters, live events and exports."""
 
 from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.web.browsing import axe, settled
+from tests.web.browsing import axe, downloaded, hold, settled
 from tests.web.conftest import Web
 
 
-def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_path: Path) -> None:
+def test_events_are_filtered_live_and_exported(web: Web, admin_page: Page) -> None:
     made = web.admin.accounts.create("audited-one")
     admin_page.goto(f"{web.url}/audit/")
     settled(admin_page)
-    admin_page.get_by_label("What happened").fill("account.created")
+    admin_page.get_by_label("Event", exact=True).fill("account.created")
     expect(admin_page).to_have_url(re.compile(r"action=account\.created"))
     table = admin_page.get_by_role("table", name="Events")
     expect(table.get_by_role("row", name="audited-one")).to_be_visible()
-    # Nobody reloads, and the filter holds for what comes, too.
+    # The filter applies to new events, too.
     web.admin.accounts.create("audited-two")
     expect(table.get_by_role("row", name="audited-two")).to_be_visible()
     admin_page.get_by_role("button", name="Pause").click()
     web.admin.accounts.create("audited-three")
-    expect(admin_page.get_by_text(re.compile(r"paused, [1-9]\d* since then"))).to_be_visible()
+    expect(admin_page.get_by_text(re.compile(r"paused, [1-9]\d* new since then"))).to_be_visible()
     expect(table.get_by_role("row", name="audited-three")).to_have_count(0)
     admin_page.get_by_role("button", name="Resume").click()
     expect(table.get_by_role("row", name="audited-three")).to_be_visible()
@@ -41,11 +40,8 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
     expect(admin_page).to_have_url(re.compile(f"account={made.id}"))
     expect(table.get_by_role("row", name="audited-two")).to_have_count(0)
 
-    with admin_page.expect_download() as download:
-        admin_page.get_by_role("button", name="JSON").click()
-    saved = tmp_path / "events.json"
-    download.value.save_as(saved)
-    assert [event["account_id"] for event in json.loads(saved.read_text())] == [made.id]
+    events = json.loads(downloaded(admin_page, admin_page.get_by_role("button", name="JSON")))
+    assert [event["account_id"] for event in events] == [made.id]
 
     admin_page.get_by_role("button", name="Clear all filters").click()
     admin_page.get_by_label("Search").fill("no such words anywhere")
@@ -53,18 +49,12 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
 
 
 @pytest.mark.soak
-def test_a_paused_trail_stands_still(web: Web, admin_page: Page) -> None:
-    """Also when it was asking already."""
+def test_a_paused_trail_does_not_change_even_by_an_answer_on_its_way(web: Web, admin_page: Page) -> None:
     page = admin_page
     table = page.get_by_role("table", name="Events")
-    held: list[Route] = []
     newer = re.compile(r"/api/v1/events\?.*after=")
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route(newer, hold)
-    with page.expect_request(newer):  # its first look, which is answered when it goes on
+    held = hold(page, newer)
+    with page.expect_request(newer):  # its first request for new events
         page.goto(f"{web.url}/audit/?action=account.created")
     expect(table.get_by_role("row", name="submitter")).to_be_visible()
     web.admin.accounts.create("while-it-asked")
@@ -81,7 +71,7 @@ def test_a_paused_trail_stands_still(web: Web, admin_page: Page) -> None:
 
 
 @pytest.mark.soak
-def test_people_find_their_own_events_alone(web: Web, submitter_page: Page) -> None:
+def test_people_see_only_their_own_events(web: Web, submitter_page: Page) -> None:
     submitter_page.goto(f"{web.url}/audit/?action=account.created")
     settled(submitter_page)
     table = submitter_page.get_by_role("table", name="Events")

@@ -1,31 +1,30 @@
-"""Following the money: what a job cost and why, a payout from the question to the bank, and who lends most."""
+"""The page Credits: the statement, payouts, gifts, and the leaderboard."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
 from computepool.core.money.money import format_credits
-from tests.web.browsing import axe, settled
+from tests.web.browsing import axe, downloaded, settled
 from tests.web.conftest import Allow, OpenPage, Web
 
 
-def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, admin_page: Page) -> None:
+def test_a_payout_is_requested_approved_and_paid(web: Web, provider_page: Page, admin_page: Page) -> None:
     web.earn()
     provider_page.goto(f"{web.url}/credits/?tab=payouts")
     provider_page.get_by_role("button", name="Request a payout").click()
     amount = provider_page.get_by_label("Amount")
     amount.fill("1.234567891")
-    expect(provider_page.get_by_text("An amount like 500")).to_be_visible()
+    expect(provider_page.get_by_text("Enter an amount such as 500")).to_be_visible()
     amount.fill("1")
-    expect(provider_page.get_by_text("The least is 500.00.", exact=True)).to_be_visible()
+    expect(provider_page.get_by_text("The minimum is 500.00.", exact=True)).to_be_visible()
     amount.fill("500")
     provider_page.get_by_label("UPI id").fill("provider@upi")
     axe(provider_page)
-    provider_page.get_by_role("button", name="Ask for ₹500.00").click()
+    provider_page.get_by_role("button", name="Request ₹500.00").click()
     mine = provider_page.get_by_role("table", name="Payouts")
     expect(mine.get_by_text("requested", exact=True)).to_be_visible()
 
@@ -35,13 +34,13 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
     expect(dialog.get_by_text("provider@upi")).to_be_visible()
     axe(admin_page)
     dialog.get_by_role("button", name="Approve").click()
-    # Nobody reloads: the hub puts it on the operator's list, and both pages hear of it.
+    # Both pages update without reloading.
     expect(mine.get_by_text("submitted")).to_be_visible()
     admin_page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     bank = admin_page.get_by_role("button", name="At the bank")
     bank.click()
-    expect(bank).to_have_attribute("aria-pressed", "true")  # and no list of others is shown any more
+    expect(bank).to_have_attribute("aria-pressed", "true")
     admin_page.get_by_role("button", name="provider").click()
     dialog.get_by_label("The bank's reference, or why it failed").fill("UTR4312001")
     dialog.get_by_role("button", name="Record as paid").click()
@@ -54,7 +53,7 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
 
 
 @pytest.mark.soak
-def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) -> None:
+def test_a_statement_explains_each_transfer(web: Web, submitter_page: Page) -> None:
     job = web.submitter.command(["sh", "-c", "echo paid-for"], name="paid for")
     submitter_page.goto(f"{web.url}/credits/?job={job.job_id}")
     settled(submitter_page)
@@ -74,11 +73,7 @@ def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) ->
     expect(submitter_page).to_have_url(re.compile(rf"/jobs/?\?id={job.job_id}"))
 
     submitter_page.go_back()
-    with submitter_page.expect_download() as download:
-        submitter_page.get_by_role("link", name="CSV").click()
-    saved = tmp_path / "statement.csv"
-    download.value.save_as(saved)
-    text = saved.read_text()
+    text = downloaded(submitter_page, submitter_page.get_by_role("link", name="CSV")).decode()
     assert job.job_id in text
     assert "hold" not in text.split("\n", 1)[1]
 
@@ -91,7 +86,7 @@ def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) ->
 
 @pytest.mark.soak
 def test_a_statement_adds_up_on_a_small_screen(web: Web, open_page: OpenPage) -> None:
-    """A job may cost less than a hundredth of a credit: with two digits the rows would not add up."""
+    """With two decimal places, the amounts of cheap jobs would not add up."""
     job = web.submitter.command(["true"], name="cheap")
     charge = web.submitter.jobs.get(job.job_id).charge
     assert charge
@@ -116,7 +111,7 @@ def test_an_administrator_gives_credits_once(web: Web, admin_page: Page, allow: 
     dialog = admin_page.get_by_role("dialog")
     dialog.get_by_label("Amount").fill("12.5")
     dialog.get_by_label("Note").fill("a <b>gift</b>")
-    # The answer to the first try is lost: the second is the same, and does nothing twice.
+    # The first answer is lost. The repeated request has no further effect.
     lost: list[str] = []
 
     def lose(route: Route, request: Request) -> None:

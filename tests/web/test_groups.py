@@ -1,4 +1,4 @@
-"""The page Groups: thousands of items at a glance, live; what failed and why; everything as files; the way home."""
+"""The page Groups: thousands of items live, failures, downloads, and the delivery of results."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import io
 import json
 import re
 import zipfile
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
 from computepool.protocol.jobs.groups import ExpectedKey, RegisterKeysReply, RegisterKeysRequest
-from computepool.testing.processes import wait_until
-from tests.web.browsing import axe, settled
+from computepool.testing.waiting import wait_until
+from tests.web.browsing import axe, downloaded, settled
 from tests.web.conftest import OpenPage, Web
 
 SCRIPT = """
@@ -40,26 +39,18 @@ def squares(web: Web, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def saved(page: Page, item: str) -> bytes:
     page.get_by_role("button", name="Download").click()
-    with page.expect_download() as download:
-        page.get_by_role("menuitem", name=item).click()
-    return Path(download.value.path()).read_bytes()
+    return downloaded(page, page.get_by_role("button", name=item))
 
 
-def test_a_group_fills_while_one_looks_and_comes_as_files(
-    web: Web, submitter_page: Page, squares: str
-) -> None:
-    page = submitter_page
+def test_a_group_completes_live_and_is_downloaded(web: Web, page: Page, squares: str) -> None:
     page.goto(f"{web.url}/groups/")
     settled(page)
     page.get_by_label("Search").fill("FIVE squ")
     expect(page.get_by_role("img", name=re.compile("Progress of five squares"))).to_be_visible()
     axe(page)
     page.get_by_role("link", name="five squares").click()
-    # Nobody reloads it: it becomes complete before one's eyes.
     expect(page.get_by_text("Complete: nothing is pending.")).to_be_visible(timeout=60_000)
-    expect(page.get_by_role("list", name="Items by state")).to_have_text(
-        re.compile("4.*succeeded.*1.*failed")
-    )
+    expect(page.get_by_role("list", name="Items by state")).to_have_text(re.compile("4.*succeeded.*1.*failed"))
     expect(page.get_by_role("link", name="number.txt")).to_have_count(4)
     page.get_by_role("tab", name="Failures 1").click()
     expect(page.get_by_text("the third one does not like its number")).to_be_visible()
@@ -78,7 +69,7 @@ def test_a_group_fills_while_one_looks_and_comes_as_files(
     rows = list(csv.DictReader(io.StringIO(saved(page, "CSV").decode())))
     assert sorted(row["state"] for row in rows) == ["failed", *["succeeded"] * 4]
     assert len(json.loads(saved(page, "JSON"))) == 5
-    expect(page.get_by_role("dialog")).to_have_count(0)  # it gives the focus back as it goes
+    expect(page.get_by_role("dialog")).to_have_count(0)  # it returns the focus
     grid.focus()
     for _ in range(3):
         grid.press("ArrowRight")
@@ -87,9 +78,7 @@ def test_a_group_fills_while_one_looks_and_comes_as_files(
 
 
 @pytest.mark.soak
-def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
-    web: Web, open_page: OpenPage
-) -> None:
+def test_ten_thousand_items_are_shown_and_cancelled(web: Web, open_page: OpenPage) -> None:
     pool = web.submitter
     group = pool.groups.create("ten thousand seeds")
     for first in range(0, MANY, 1000):
@@ -100,7 +89,7 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
     page.goto(f"{web.url}/groups/?id={group.id}&tab=all")
     settled(page)
     grid = page.get_by_role("application", name=re.compile("10,000 items"))
-    expect(page.get_by_text("Waits for 10,000 of 10,000")).to_be_visible()
+    expect(page.get_by_text("10,000 of 10,000 remaining")).to_be_visible()
     grid.focus()
     grid.press("End")
     expect(page.get_by_text("seed-09999")).to_be_visible()
@@ -108,13 +97,11 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
     assert box is not None
     page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2)
     expect(page.locator("p", has_text=re.compile("seed-0[0-9]+ expected"))).to_be_visible()
-    # One result from outside is seen without a reload.
+    # A result that is reported from outside appears without a reload.
     pool.groups.collector(group.id).job_result("seed-00000", 0.93)
-    expect(page.get_by_role("list", name="Items by state")).to_have_text(
-        re.compile("1succeeded9,999expected")
-    )
+    expect(page.get_by_role("list", name="Items by state")).to_have_text(re.compile("1succeeded9,999expected"))
     table = page.get_by_role("table", name="Items: all")
-    for rows in ("401", "601"):  # more come as one scrolls
+    for rows in ("401", "601"):  # scrolling loads more
         table.evaluate("table => { table.scrollTop = table.scrollHeight }")
         expect(table).to_have_attribute("aria-rowcount", rows)
     page.get_by_role("button", name="Cancel the rest").click()
@@ -124,7 +111,7 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
 
 
 @pytest.mark.soak
-def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> None:
+def test_results_are_delivered_on_request(web: Web, open_page: OpenPage) -> None:
     pool = web.admin
     node = web.real.start_agent(owner=pool, name="desk of the admin")
     try:
@@ -143,24 +130,22 @@ def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> 
         page.get_by_role("dialog").get_by_role("button", name="Deliver to a node").click()
         asked = page.get_by_text("when complete", exact=True)
         expect(asked).to_be_visible()
-        # How it was before does not come back with an answer that was late.
+        # A late answer to an earlier request does not restore the old state.
         late, before = held.pop(0)
         late.fulfill(response=before)
-        page.evaluate(
-            "() => fetch('/api/v1/hub').then(() => new Promise(requestAnimationFrame)).then(() => true)"
-        )
+        page.evaluate("() => fetch('/api/v1/hub').then(() => new Promise(requestAnimationFrame)).then(() => true)")
         assert asked.is_visible()
         for later, answer in held:
             later.fulfill(response=answer)
         page.unroute(its_own)
         page.get_by_role("button", name="Cancel the delivery").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel the delivery").click()
-        expect(page.get_by_text("stays at the hub", exact=True)).to_be_visible()
+        expect(page.get_by_text("not requested", exact=True)).to_be_visible()
         page.get_by_role("button", name="Deliver to a node").click()
         page.get_by_role("dialog").get_by_role("button", name="Deliver to a node").click()
         pool.groups.collector(group.id).job_result("only", 1)
-        expect(page.get_by_text("home", exact=True)).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("delivered", exact=True)).to_be_visible(timeout=30_000)
         expect(page.get_by_text("for-the-desk-")).to_be_visible()
-        assert wait_until(lambda: pool.groups.get(group.id).home.state == "arrived", 10)
+        assert wait_until(lambda: pool.groups.get(group.id).home.state == "arrived", 60)
     finally:
         node.stop()

@@ -1,4 +1,4 @@
-"""The page of jobs: its list, and one job with its output, its files and what it cost."""
+"""The page Jobs: the list, and a job with its output, files and cost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.browsing import axe, settled
+from tests.web.browsing import axe, downloaded, settled
 from tests.web.conftest import OpenPage, Web
 
 LONG = 100_000
-#: Colours, a progress bar that writes over itself, markup, both streams; then a line every moment.
+#: Prints colours, a progress bar that overwrites itself, markup, both streams; then a line every moment.
 TALKS = r"""
 import sys, time
 print("\x1b[31mred\x1b[0m \x1b]0;title\x07words <img src=x onerror=alert(1)>", flush=True)
@@ -49,13 +49,11 @@ data = chunk(b"IDAT", zlib.compress(rows))
 
 
 class Submitter:
-    """Jobs of the submitter, by the API. Its jobs run one by one: the only node is a newcomer's."""
+    """Submits by the API. The jobs run one by one, because the only node is a newcomer."""
 
     def __init__(self, web: Web) -> None:
         self.api = httpx2.Client(
-            base_url=f"{web.url}/api/v1",
-            headers={"Authorization": f"Bearer {web.key_of['submitter']}"},
-            timeout=30,
+            base_url=f"{web.url}/api/v1", headers={"Authorization": f"Bearer {web.key_of['submitter']}"}, timeout=30
         )
         self.made: list[str] = []
 
@@ -79,7 +77,7 @@ class Submitter:
         return state
 
     def close(self) -> None:
-        """What was left running would keep the node from the next test."""
+        """A job that still runs would occupy the node."""
         with ExitStack() as ends:
             ends.callback(self.api.close)
             for job_id in self.made:
@@ -97,22 +95,19 @@ def _line(page: Page, text: str) -> Locator:
     return page.get_by_role("log").get_by_text(text, exact=True)
 
 
-def test_output_arrives_live_until_the_job_is_cancelled(
-    web: Web, submitter_page: Page, submitter: Submitter
-) -> None:
+def test_output_arrives_live_until_the_job_is_cancelled(web: Web, page: Page, submitter: Submitter) -> None:
     job_id = submitter.run(TALKS, "talks <script>alert(1)</script>")
-    page = submitter_page
     page.goto(f"{web.url}/jobs/?id={job_id}")
     expect(page.get_by_role("heading", level=1)).to_have_text("talks <script>alert(1)</script>")
     expect(_line(page, "tick 3").first).to_be_visible()
-    expect(_line(page, "tick 12").first).to_be_visible()  # nothing was pressed, nothing loaded again
+    expect(_line(page, "tick 12").first).to_be_visible()  # without a reload
     expect(page.get_by_role("progressbar", name="Progress")).to_have_attribute("value", "0.25")
     expect(page.get_by_text("if it succeeds now")).to_be_visible()
 
     find = page.get_by_label("Find in the output")
     find.fill("CAREFUL")
     expect(page.get_by_text(re.compile(r"^1/\d$"))).to_be_visible()
-    # Who looks back is left alone.
+    # A search stops following.
     expect(page.get_by_role("button", name="Follow", exact=True)).to_be_visible()
     find.press("Enter")
     stderr = page.get_by_role("log").locator("[data-index]", has_text="careful now").first
@@ -139,18 +134,16 @@ def test_output_arrives_live_until_the_job_is_cancelled(
 
 
 @pytest.mark.soak
-def test_outputs_are_shown_and_come_as_they_are(
-    web: Web, submitter_page: Page, submitter: Submitter, tmp_path: Path
-) -> None:
+def test_outputs_are_previewed_and_downloaded_unchanged(web: Web, page: Page, submitter: Submitter) -> None:
     job_id = submitter.run(LEAVES, "leaves files", done=True)
-    page = submitter_page
     page.goto(f"{web.url}/jobs/?id={job_id}&tab=files")
     picture = page.get_by_role("img", name="picture.png")
     expect(picture).to_be_visible()
-    assert picture.evaluate(
-        "img => img.decode().then(() => [img.naturalWidth, new URL(img.src).protocol])"
-    ) == [32, "blob:"]
-    # Called a picture, and none: it is shown as the text it is.
+    assert picture.evaluate("img => img.decode().then(() => [img.naturalWidth, new URL(img.src).protocol])") == [
+        32,
+        "blob:",
+    ]
+    # Its name is that of a picture, but it is text.
     expect(page.get_by_label("Content of page.png")).to_contain_text("onload='alert(1)'")
     page.get_by_role("button", name="table.csv").click()
     expect(page.get_by_role("cell", name="Ann, of course")).to_be_visible()
@@ -163,56 +156,35 @@ def test_outputs_are_shown_and_come_as_they_are(
     with page.expect_download() as one:
         page.get_by_role("link", name="Download deep/blob.bin").click()
     assert one.value.suggested_filename == "blob.bin"
-    one.value.save_as(tmp_path / "one")
-    assert (tmp_path / "one").read_bytes() == wanted
-    with page.expect_download() as all_of_them:
-        page.get_by_role("button", name="Download all").click()
-    all_of_them.value.save_as(tmp_path / "all.zip")
-    archive = zipfile.ZipFile(io.BytesIO((tmp_path / "all.zip").read_bytes()))
+    assert Path(one.value.path()).read_bytes() == wanted
+    archive = zipfile.ZipFile(io.BytesIO(downloaded(page, page.get_by_role("button", name="Download all"))))
     assert archive.testzip() is None
-    assert sorted(archive.namelist()) == [
-        "deep/blob.bin",
-        "numbers.json",
-        "page.png",
-        "picture.png",
-        "table.csv",
-    ]
+    assert sorted(archive.namelist()) == ["deep/blob.bin", "numbers.json", "page.png", "picture.png", "table.csv"]
     assert archive.read("deep/blob.bin") == wanted
 
     page.get_by_role("tab", name="Cost").click()
     expect(page.get_by_text("This job cost")).to_be_visible()
-    with page.expect_download() as receipt:
-        page.get_by_role("link", name="Download").click()
-    receipt.value.save_as(tmp_path / "receipt.json")
-    assert json.loads((tmp_path / "receipt.json").read_text())["receipt"]["job_id"] == job_id
+    receipt = json.loads(downloaded(page, page.get_by_role("link", name="Download")))
+    assert receipt["receipt"]["job_id"] == job_id
     expect(page.get_by_text(f"pool verify receipt-{job_id}.json")).to_be_visible()
 
 
 @pytest.mark.soak
-def test_a_long_log_is_drawn_in_part_only(
-    web: Web, submitter_page: Page, submitter: Submitter, tmp_path: Path
-) -> None:
+def test_only_the_visible_part_of_a_long_log_is_drawn(web: Web, page: Page, submitter: Submitter) -> None:
     source = f"print('\\n'.join(f'line {{n}}' for n in range({LONG})))"
     job_id = submitter.run(source, "long", done=True)
-    page = submitter_page
     page.goto(f"{web.url}/jobs/?id={job_id}")
     expect(_line(page, f"line {LONG - 1}")).to_be_visible()
     assert page.get_by_role("log").locator("[data-index]").count() < 200
     page.get_by_label("Find in the output").fill("line 54321")
     expect(page.get_by_role("log").get_by_text("line 54321")).to_be_in_viewport()
-    with page.expect_download() as kept:
-        page.get_by_role("button", name="Download the output").click()
-    kept.value.save_as(tmp_path / "log")
-    assert (tmp_path / "log").read_text().count("\n") == LONG
+    assert downloaded(page, page.get_by_role("button", name="Download the output")).count(b"\n") == LONG
 
 
 @pytest.mark.soak
-def test_filters_survive_a_reload_and_states_are_live(
-    web: Web, submitter_page: Page, submitter: Submitter
-) -> None:
+def test_filters_survive_a_reload_and_states_are_live(web: Web, page: Page, submitter: Submitter) -> None:
     waits = submitter.run("print(1)", "filtered, waiting", needs={"gpus": 64})
     ran = submitter.run("print(1)", "filtered, done", done=True)
-    page = submitter_page
     page.goto(f"{web.url}/jobs/")
     page.get_by_role("button", name="queued", exact=True).click()
     page.get_by_role("button", name="cancelled", exact=True).click()
@@ -228,7 +200,7 @@ def test_filters_survive_a_reload_and_states_are_live(
     expect(page.get_by_role("button", name="queued", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_label("Name, key or id of a job")).to_have_value("filtered,")
     expect(page.get_by_label("Submitted", exact=True)).to_have_value("24h")
-    # Why it waits, in the list already; and what becomes of it, without a reload.
+    # The list says why the job waits, and shows its changes without a reload.
     row = table.get_by_role("row", name="filtered, waiting")
     expect(row).to_contain_text("No node can run this")
     axe(page)
@@ -241,7 +213,7 @@ def test_filters_survive_a_reload_and_states_are_live(
 
 
 @pytest.mark.soak
-def test_a_waiting_job_tells_why(web: Web, open_page: OpenPage, submitter: Submitter) -> None:
+def test_a_waiting_job_says_why(web: Web, open_page: OpenPage, submitter: Submitter) -> None:
     job_id = submitter.run("print(1)", "needs too much", needs={"gpus": 64})
     page = open_page("submitter", width=390, height=844)
     page.goto(f"{web.url}/jobs/?id={job_id}")
@@ -254,22 +226,16 @@ def test_a_waiting_job_tells_why(web: Web, open_page: OpenPage, submitter: Submi
 
 
 @pytest.mark.soak
-def test_attempts_are_counted_beside_the_node_that_had_the_last(
-    web: Web, submitter_page: Page, submitter: Submitter
-) -> None:
+def test_a_failed_job_shows_its_number_of_attempts(web: Web, page: Page, submitter: Submitter) -> None:
     job_id = submitter.run("raise SystemExit(3)", "fails", retries=1)
     assert submitter.ended(job_id) == "failed"
-    page = submitter_page
     page.goto(f"{web.url}/jobs/?id={job_id}")
     expect(page.get_by_text(re.compile(r" · 2 attempts$"))).to_be_visible()
 
 
 @pytest.mark.soak
-def test_several_are_cancelled_with_one_answer_and_one_runs_again(
-    web: Web, submitter_page: Page, submitter: Submitter
-) -> None:
+def test_several_jobs_are_cancelled_and_one_runs_again(web: Web, page: Page, submitter: Submitter) -> None:
     ids = [submitter.run("print(1)", f"in the way {n}", needs={"gpus": 64}) for n in range(3)]
-    page = submitter_page
     page.goto(f"{web.url}/jobs/?q=in+the+way")
     page.get_by_label("Select in the way 1").check()
     expect(page.get_by_text("1 selected")).to_be_visible()
@@ -290,13 +256,12 @@ def test_several_are_cancelled_with_one_answer_and_one_runs_again(
 
 
 @pytest.mark.soak
-def test_what_a_function_returned_is_written_as_in_python(web: Web, submitter_page: Page) -> None:
+def test_the_result_of_a_function_is_written_as_in_python(web: Web, page: Page) -> None:
     def answer() -> object:
         return {"big": 2**70, "pair": (1, "a'b"), "raw": b"\x00ok", "not a number": float("nan")}
 
     job = web.submitter.submit(answer, verify="none")
     job.result(timeout=60)
-    page = submitter_page
     page.goto(f"{web.url}/jobs/?id={job.job_id}&tab=files")
     value = page.get_by_label("Content of the result")
     expect(value).to_contain_text("'big': 1180591620717411303424")

@@ -1,4 +1,4 @@
-"""Long lists that live: nothing is left out of them, and a click hits what one sees."""
+"""Long lists that change: they are complete, and a click hits the row one sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from computepool.protocol.jobs.jobs import Item, JobSpec, Needs
-from tests.web.browsing import settled
+from tests.web.browsing import hold, settled
 from tests.web.conftest import Allow, Web
 
 _HIDDEN = """hidden => {
@@ -20,7 +20,7 @@ _HIDDEN = """hidden => {
 
 @pytest.fixture
 def crowd(web: Web) -> Iterator[str]:
-    """A group of jobs that nobody can take; they go with the test."""
+    """A group for jobs that no node can run. They are cancelled after the test."""
     group = web.submitter.groups.create("crowd")
     yield group.id
     web.submitter.groups.collector(group.id).cancel()
@@ -49,24 +49,16 @@ def to_the_end(page: Page, expected: int) -> None:
 
 
 @pytest.mark.soak
-def test_a_burst_leaves_no_hole_in_a_list_that_was_scrolled(
-    web: Web, submitter_page: Page, crowd: str
-) -> None:
-    page = submitter_page
+def test_a_burst_leaves_no_gap_in_a_scrolled_list(web: Web, page: Page, crowd: str) -> None:
     add(web, crowd, "before", 300)
     page.goto(f"{web.url}/jobs/?group={crowd}")
     settled(page)
     to_the_end(page, 300)
     page.evaluate(_HIDDEN, True)
     add(web, crowd, "after", 1000)
-    # Back again, all of it is asked for at once, and the newest part is answered first.
-    held: list[Route] = []
+    # When it is visible again, the newest page is answered before the older ones.
     older = re.compile(r"/api/v1/jobs\?.*after=")
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route(older, hold)
+    held = hold(page, older)
     with page.expect_response(lambda answer: "/api/v1/jobs?" in answer.url and "after=" not in answer.url):
         page.evaluate(_HIDDEN, False)
     expect(page.get_by_role("table", name="Jobs").get_by_text("after").first).to_be_visible()
@@ -78,8 +70,7 @@ def test_a_burst_leaves_no_hole_in_a_list_that_was_scrolled(
     assert rows_of(page) == 1300
 
 
-def test_rows_stay_where_they_are_while_others_come(web: Web, submitter_page: Page, crowd: str) -> None:
-    page = submitter_page
+def test_rows_keep_their_positions_while_others_are_inserted(web: Web, page: Page, crowd: str) -> None:
     add(web, crowd, "earlier", 80)
     page.goto(f"{web.url}/jobs/?group={crowd}")
     settled(page)
@@ -96,7 +87,7 @@ def test_rows_stay_where_they_are_while_others_come(web: Web, submitter_page: Pa
     add(web, crowd, "later", 3)
     expect(table).to_have_attribute("aria-rowcount", "84")
     assert table.evaluate(top) == before
-    # A row that moves is there at once: a transition, however short, shows the old place for a frame.
+    # Rows move without a transition, which would show the old position for a frame.
     moved = """row => {
         const from = row.getBoundingClientRect().top;
         row.style.transform += ' translateY(58px)';
@@ -106,10 +97,7 @@ def test_rows_stay_where_they_are_while_others_come(web: Web, submitter_page: Pa
 
 
 @pytest.mark.soak
-def test_what_could_not_be_cancelled_is_said(
-    web: Web, submitter_page: Page, crowd: str, allow: Allow
-) -> None:
-    page = submitter_page
+def test_refused_cancellations_are_reported(web: Web, page: Page, crowd: str, allow: Allow) -> None:
     allow(page, "status of 503")
     add(web, crowd, "stubborn", 2)
     page.goto(f"{web.url}/jobs/?group={crowd}")

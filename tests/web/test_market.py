@@ -1,18 +1,17 @@
-"""The market: prices over time, who would take part at which price, and what holds where there is no market."""
+"""The page Market: prices over time, floors and ceilings, and other economies."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from computepool.protocol.money.market import MarketView
-from tests.web.browsing import axe, settled
+from tests.web.browsing import answer, axe, settled
 from tests.web.conftest import Web
 
 
-def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -> None:
+def test_prices_are_shown_over_time(web: Web, provider_page: Page) -> None:
     page = provider_page
     page.goto(f"{web.url}/market/")
     settled(page)
@@ -20,7 +19,7 @@ def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -
     expect(page.get_by_text("Floors and ceilings decide who takes part")).to_be_visible()
     expect(page.get_by_text(re.compile(r"balance point|offered at this price"))).to_be_visible()
 
-    # The chart is drawn, within the page's policy; its range is in the address.
+    # The policy of the page allows the chart. Its range is in the address.
     expect(page.locator(".uplot canvas")).to_have_count(2)
     hour = page.get_by_role("group", name="Time range").get_by_role("button", name="1 h")
     hour.click()
@@ -40,14 +39,14 @@ def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -
 
 
 @pytest.mark.soak
-def test_a_floor_stands_in_the_depth_without_reloading(web: Web, provider_page: Page) -> None:
+def test_a_new_floor_appears_without_reloading(web: Web, provider_page: Page) -> None:
     page = provider_page
     page.goto(f"{web.url}/market/")
     depth = page.locator("section").filter(has=page.get_by_role("heading", name="Floors and ceilings"))
     depth.get_by_text(re.compile(r"As a table")).click()
     web.provider.market.set_default_floor("1.20")
     try:
-        # 1.20 after a fee of a fifth is 1.50 before it.
+        # 1.20 after the fee of 20 % is 1.50 before it.
         expect(depth.get_by_role("cell", name="from 1.50", exact=True)).to_be_visible()
     finally:
         web.provider.market.set_default_floor(None)
@@ -56,41 +55,31 @@ def test_a_floor_stands_in_the_depth_without_reloading(web: Web, provider_page: 
 
 
 @pytest.mark.soak
-def test_the_page_stays_with_its_zone(web: Web, submitter_page: Page) -> None:
-    """Another one becomes the busiest while somebody reads."""
-    page = submitter_page
+def test_the_page_keeps_its_zone_when_another_becomes_the_busiest(web: Web, page: Page) -> None:
     market = web.admin.market()
     busy = market.zones[0].model_copy(update={"tier": "cpu", "region": "", "capacity": 1000})
     other = busy.model_copy(update={"tier": "h100", "capacity": 1})
     answers = [market.model_copy(update={"zones": [busy, other]})]
 
-    def fulfil(route: Route) -> None:
-        route.fulfill(body=answers[-1].model_dump_json(), content_type="application/json")
-
-    page.route("**/api/v1/market", fulfil)
+    answer(page, "**/api/v1/market", lambda: answers[-1])
     page.goto(f"{web.url}/market/")
     expect(page.get_by_label("Tier")).to_have_value("cpu")
     other = other.model_copy(update={"capacity": 5_000_000})
-    answers.append(market.model_copy(update={"zones": [busy, other], "sentence": "It was asked again."}))
-    web.provider.market.set_default_floor("1.20")  # news, after which it is asked again
+    answers.append(market.model_copy(update={"zones": [busy, other], "sentence": "Fetched again."}))
+    web.provider.market.set_default_floor("1.20")  # news make the page fetch the market again
     web.provider.market.set_default_floor(None)
-    expect(page.get_by_text("It was asked again.")).to_be_visible()
+    expect(page.get_by_text("Fetched again.")).to_be_visible()
     expect(page.get_by_label("Tier")).to_have_value("cpu")
 
 
 @pytest.mark.soak
-def test_another_economy_says_what_holds_instead(web: Web, submitter_page: Page) -> None:
-    page = submitter_page
-    said = "This pool has no prices: jobs cost nothing, and lending earns nothing."
-    free = web.admin.market().model_copy(update={"economy": "none", "zones": [], "sentence": said})
-    assert isinstance(free, MarketView)
+def test_another_economy_is_explained(web: Web, page: Page) -> None:
+    sentence = "This pool has no prices: jobs cost nothing, and lending earns nothing."
+    free = web.admin.market().model_copy(update={"economy": "none", "zones": [], "sentence": sentence})
 
-    def fulfil(route: Route) -> None:
-        route.fulfill(body=free.model_dump_json(), content_type="application/json")
-
-    page.route("**/api/v1/market", fulfil)
+    answer(page, "**/api/v1/market", lambda: free)
     page.goto(f"{web.url}/market/")
-    expect(page.get_by_text(said)).to_be_visible()
+    expect(page.get_by_text(sentence)).to_be_visible()
     expect(page.get_by_text("its economy is none")).to_be_visible()
     expect(page.get_by_role("link", name="See your credits")).to_be_visible()
     axe(page)

@@ -1,4 +1,4 @@
-"""The page of nodes: a machine joins with the code that the wizard shows, and its owner steers it from there."""
+"""The page Nodes: a machine joins with a code, and its owner manages it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from playwright.sync_api import Locator, Page, Route, expect
 from computepool.core.money.money import CREDIT
 from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow
 from computepool.protocol.nodes.rules import NodeRules
-from computepool.testing.processes import wait_until
-from tests.web.browsing import axe, settled
+from computepool.testing.waiting import wait_until
+from tests.web.browsing import answer, axe, settled
 from tests.web.conftest import Allow, Web
 
-#: What a node is called that takes jobs, whether it has some or not.
+#: The states of a node that takes jobs.
 _AT_WORK = re.compile("ready|working")
 
 POOL = Path(sys.executable).with_name("pool")
@@ -32,11 +32,11 @@ JOINED_MS = 90_000
 
 @contextmanager
 def typed(command: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as somebody types it on the new machine, with a folder of its own; stopped as by Ctrl-C."""
+    """Runs the command as on a new machine, with its own folder; stopped as by Ctrl-C."""
     program, *arguments = shlex.split(command)
     assert program == "pool"
     with tempfile.TemporaryDirectory(prefix="computepool-", dir="/tmp") as folder:
-        # Jobs run as users of their own, who must be able to walk to their folders.
+        # Jobs run as other users, who need access to their folders.
         Path(folder).chmod(0o755)
         process = subprocess.Popen(
             [str(POOL), *arguments, *more, "--data", folder],
@@ -49,8 +49,8 @@ def typed(command: str, *more: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            said, _ = process.communicate(timeout=60)
-            print(said[-2000:])
+            output, _ = process.communicate(timeout=60)
+            print(output[-2000:])
 
 
 def step(page: Page, name: str) -> Locator:
@@ -72,11 +72,11 @@ def test_a_machine_joins_with_the_code_of_the_page(web: Web, provider_page: Page
     command = page.get_by_role("region", name="Command 2").inner_text()
     assert shlex.split(command)[-1] == code
     assert f"--hub {web.url} " in command
-    expect(page.get_by_role("timer")).to_contain_text(re.compile(r"works for another \d+ min"))
+    expect(page.get_by_role("timer")).to_contain_text(re.compile(r"expires in \d+ min"))
     expect(step(page, "code")).to_have_attribute("data-state", "waiting")
     axe(page)
 
-    # Whoever leaves and comes back finds the code as it was, and it never stood in the address.
+    # The code survives leaving the page, and is never in the address.
     assert code not in page.url
     here = page.url
     page.get_by_role("link", name="Mesh").click()
@@ -97,7 +97,7 @@ def test_a_machine_joins_with_the_code_of_the_page(web: Web, provider_page: Page
         is_done(page, "code", "job")
         assert page.url == here
         axe(page)
-        page.get_by_role("link", name="To attic").click()
+        page.get_by_role("link", name="Open attic").click()
         expect(page.get_by_role("heading", name="attic")).to_be_visible()
         page.get_by_role("tab", name="Reputation").click()
         expect(page.get_by_role("table", name="Evidence").get_by_role("row").nth(1)).to_be_visible()
@@ -106,7 +106,7 @@ def test_a_machine_joins_with_the_code_of_the_page(web: Web, provider_page: Page
 
 @pytest.fixture
 def workshop(web: Web) -> Iterator[str]:
-    """The node that all tests of the dashboard share; as it was when a test is over, however that ends."""
+    """The shared node, which is reset after the test."""
     node_id = web.agent.node_id
     yield node_id
     web.provider.nodes.resume(node_id)
@@ -115,7 +115,7 @@ def workshop(web: Web) -> Iterator[str]:
 
 
 @pytest.mark.soak
-def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_page: Page) -> None:
+def test_an_owner_pauses_a_node_and_sets_its_floor(web: Web, workshop: str, provider_page: Page) -> None:
     page, node_id = provider_page, workshop
     page.goto(f"{web.url}/nodes/?q=workshop")
     row = page.get_by_role("table", name="My nodes").get_by_role("row").filter(has_text="workshop")
@@ -133,23 +133,23 @@ def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_
 
     page.get_by_role("tab", name="Earnings").click()
     page.get_by_label("Floor", exact=True).fill("much")
-    page.get_by_role("button", name="Save the floor").click()
-    expect(page.get_by_text("Enter an amount of credits, such as 6.50.")).to_be_visible()
+    expect(page.get_by_text("Enter an amount such as")).to_be_visible()
+    expect(page.get_by_role("button", name="Save the floor")).to_be_disabled()
     page.get_by_label("Floor", exact=True).fill("900")
     page.get_by_role("button", name="Save the floor").click()
-    # What it means today is the hub's own sentence.
+    # The hub explains what that means today.
     expect(page.get_by_text("can ever pay").first).to_be_visible()
     expect(page.get_by_text("its floor is above the price")).to_be_visible()
     expect(heading).to_contain_text("floor above price")
     assert web.provider.nodes.get(node_id).floor == 900 * CREDIT
     axe(page)
-    page.get_by_role("button", name="Clear", exact=True).click()
+    page.get_by_role("button", name="Remove the floor").click()
     expect(page.get_by_text("No minimum price set: the node takes any price.").first).to_be_visible()
-    wait_until(lambda: web.provider.nodes.get(node_id).floor is None, 10, "the floor is gone")
+    wait_until(lambda: web.provider.nodes.get(node_id).floor is None, 60, "the floor is gone")
 
 
 @pytest.mark.soak
-def test_evidence_stays_where_it_is_while_more_comes(web: Web, workshop: str, provider_page: Page) -> None:
+def test_evidence_keeps_its_position_while_more_is_added(web: Web, workshop: str, provider_page: Page) -> None:
     page = provider_page
     row = EvidenceRow(
         at_ms=0, evidence="verified", sentence="", weight=1, success=True, counted=True, verified=True, violation=False,
@@ -157,11 +157,7 @@ def test_evidence_stays_where_it_is_while_more_comes(web: Web, workshop: str, pr
     )  # fmt: skip
     rows = [row.model_copy(update={"at_ms": n // 2, "sentence": f"outcome {n}"}) for n in range(40, 0, -1)]
 
-    def fulfil(route: Route) -> None:
-        body = EvidencePage(node_id=workshop, exact=True, rows=rows).model_dump_json()
-        route.fulfill(body=body, content_type="application/json")
-
-    page.route("**/evidence?*", fulfil)
+    answer(page, "**/evidence?*", lambda: EvidencePage(node_id=workshop, exact=True, rows=rows))
     page.goto(f"{web.url}/nodes/?id={workshop}&tab=reputation")
     table = page.get_by_role("table", name="Evidence")
     expect(table).to_have_attribute("aria-rowcount", "41")
@@ -177,26 +173,26 @@ def test_evidence_stays_where_it_is_while_more_comes(web: Web, workshop: str, pr
 
 
 @pytest.mark.soak
-def test_help_with_joining_is_clean(web: Web, provider_page: Page) -> None:
-    """Every step at once, as if each had a trouble."""
+def test_the_help_with_joining_is_accessible(web: Web, provider_page: Page) -> None:
+    """All steps at once, as if each had a problem."""
     page = provider_page
     code = web.provider.nodes.code()
 
     def trouble(route: Route) -> None:
-        said = route.fetch().json()
-        steps = [{**step, "state": "warning"} for step in said["steps"]]
-        route.fulfill(json={**said, "steps": steps})
+        status = route.fetch().json()
+        steps = [{**step, "state": "warning"} for step in status["steps"]]
+        route.fulfill(json={**status, "steps": steps})
 
     page.route("**/api/v1/nodes/codes/*", trouble)
     page.goto(f"{web.url}/nodes/add/?code_id={code.id}")
     expect(page.get_by_text("sudo apt install bubblewrap")).to_be_visible()
     expect(page.get_by_text("pool node doctor")).to_be_visible()
     axe(page)
-    page.unroute_all(behavior="ignoreErrors")  # it asks again and again, also while the page closes
+    page.unroute_all(behavior="ignoreErrors")  # the page polls until it closes
 
 
 @pytest.mark.soak
-def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, allow: Allow) -> None:
+def test_the_rules_of_a_node_refuse_a_job(web: Web, workshop: str, provider_page: Page, allow: Allow) -> None:
     page, node_id = provider_page, workshop
     allow(page, "status of 4(22|04).*/rules")
     page.goto(f"{web.url}/nodes/?id={node_id}&tab=rules")
@@ -212,7 +208,7 @@ def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, al
     expect(denied).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_text("There is no account 'nobody-here'")).to_be_visible()
 
-    # Leaving asks first; looking at another tab loses nothing.
+    # Leaving the page asks first; another tab loses nothing.
     page.get_by_role("link", name="Market").click()
     page.get_by_role("button", name="Stay here").click()
     page.get_by_role("tab", name="Overview").click()
@@ -233,7 +229,7 @@ def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, al
 
 
 @pytest.mark.soak
-def test_of_two_quick_choices_the_last_one_holds(web: Web, workshop: str, provider_page: Page) -> None:
+def test_the_last_of_two_quick_clicks_on_tabs_wins(web: Web, workshop: str, provider_page: Page) -> None:
     provider_page.goto(f"{web.url}/nodes/?id={workshop}&tab=rules")
     rules = provider_page.get_by_role("tab", name="Rules")
     expect(rules).to_have_attribute("aria-selected", "true")
@@ -254,7 +250,7 @@ def test_of_two_quick_choices_the_last_one_holds(web: Web, workshop: str, provid
 
 
 @pytest.mark.soak
-def test_anothers_node_shows_no_controls(web: Web, submitter_page: Page, admin_page: Page) -> None:
+def test_only_owners_and_administrators_see_controls(web: Web, submitter_page: Page, admin_page: Page) -> None:
     for page in (submitter_page, admin_page):
         page.goto(f"{web.url}/nodes/?show=all")
         settled(page)
@@ -270,8 +266,7 @@ def test_anothers_node_shows_no_controls(web: Web, submitter_page: Page, admin_p
     admin_page.get_by_role("button", name="Revoke").click()
     expect(admin_page.get_by_role("dialog")).to_contain_text("cannot be undone")
     axe(admin_page)
-    admin_page.get_by_role("button", name="Keep", exact=True).click()
+    admin_page.get_by_role("button", name="Go back").click()
     expect(admin_page.get_by_role("heading", level=1)).to_contain_text(_AT_WORK)
-    # Somebody who may not lend is told so, and led to everybody's nodes.
     submitter_page.goto(f"{web.url}/nodes/add/")
-    expect(submitter_page.get_by_text("Your account may not lend machines.")).to_be_visible()
+    expect(submitter_page.get_by_text("Your account may not lend machines")).to_be_visible()

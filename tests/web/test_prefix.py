@@ -1,4 +1,4 @@
-"""Behind a proxy with a path prefix everything works: every page, signing in, live news, the SDK, the CLI and a node."""
+"""Under a path prefix of a proxy, everything works: pages, sign-in, news, the SDK, the command line and a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.web.test_every_page import PAGES
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("strip", [False, True])
-def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
+def test_the_hub_works_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
     with PrefixProxy("/team/pool", strip=strip) as proxy, RealPool(public_url=proxy.url) as real:
         hub = real.start_hub()
         proxy.to = hub.port
@@ -45,7 +45,7 @@ def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
                 settled(page)
             page.goto(f"{proxy.url}/")
             settled(page)
-            # By links, without loading anew: Next asks for its own files under the prefix, too.
+            # By links, without a reload: Next loads its files under the prefix, too.
             page.evaluate("window.same = true")
             page.get_by_role("link", name="Jobs", exact=True).first.click()
             page.wait_for_url(f"{proxy.url}/jobs/")
@@ -54,7 +54,7 @@ def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
             pool.command(["true"], name=name, wait=False)
             expect(page.get_by_text(name).first).to_be_visible()
             assert page.evaluate("window.same") is True
-            page.context.close()  # before the hub goes, or it would complain of that
+            page.context.close()  # before the hub ends, which would be an error
         assert proxy.elsewhere == []
 
 

@@ -1,21 +1,23 @@
-"""The hub is killed while a page is open: the page says so, comes back by itself, and is true again."""
+"""A page stays open while the hub is killed, hangs or restarts, and is up to date afterwards."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, Route, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
-from tests.web.browsing import settled
+from tests.web.browsing import hold, settled
 from tests.web.conftest import Allow, Web
 
-#: What a browser says of requests that a dead hub did not answer, or not to the end.
+#: Console messages about requests that a dead hub did not answer.
 _AWAY = r"net::ERR_|status of 50"
+pytestmark = pytest.mark.timeout(120)
 
 
 def _loaded(page: Page, url: str) -> None:
-    """With everything that belongs to it: nothing of the program is on its way any more."""
+    """Including all scripts and the stream of news."""
     page.goto(url)
     settled(page)
     page.wait_for_load_state("load")
@@ -26,16 +28,22 @@ def _live(page: Page) -> Locator:
     return page.get_by_role("status").filter(has_text="Live").first
 
 
-def _part(request: Request) -> bool:
+@pytest.fixture
+def page(submitter_page: Page, allow: Allow) -> Iterator[Page]:
+    """May lose the hub, but is never reloaded."""
+    loads: list[Page] = []
+    submitter_page.on("load", lambda _: loads.append(submitter_page))
+    allow(submitter_page, _AWAY)
+    yield submitter_page
+    assert len(loads) == 1, "the page was reloaded"
+
+
+def _is_chunk(request: Request) -> bool:
     return "/_next/static/chunks/" in request.url
 
 
-@pytest.mark.timeout(120)
-def test_a_page_outlives_its_hub(web: Web, submitter_page: Page, allow: Allow) -> None:
-    page = submitter_page
-    allow(page, _AWAY)
+def test_a_page_survives_the_death_of_the_hub(web: Web, page: Page) -> None:
     _loaded(page, f"{web.url}/jobs/")
-    page.evaluate("window.same = true")
     web.hub.kill()
     expect(page.get_by_text("Reconnecting…").first).to_be_visible()
     web.hub.start()
@@ -43,15 +51,10 @@ def test_a_page_outlives_its_hub(web: Web, submitter_page: Page, allow: Allow) -
     job = web.submitter.command(["echo", "back again"], name=name, wait=False)
     expect(page.get_by_text(name).first).to_be_visible(timeout=40_000)
     expect(_live(page)).to_be_visible(timeout=40_000)
-    assert page.evaluate("window.same") is True, "it was not loaded anew"
     assert web.submitter.jobs.wait(job.job_id, timeout=60).state == "succeeded"
 
 
-@pytest.mark.timeout(120)
-def test_a_hub_that_hangs_is_not_called_live(web: Web, submitter_page: Page, allow: Allow) -> None:
-    """Its connections stay open, and nothing comes over them."""
-    page = submitter_page
-    allow(page, _AWAY)
+def test_a_hub_that_hangs_is_not_shown_as_live(web: Web, page: Page) -> None:
     _loaded(page, f"{web.url}/jobs/")
     web.hub.freeze()
     try:
@@ -64,14 +67,8 @@ def test_a_hub_that_hangs_is_not_called_live(web: Web, submitter_page: Page, all
     expect(page.get_by_text("The hub does not answer.")).to_have_count(0)
 
 
-def test_a_click_is_acknowledged_while_the_page_is_on_its_way(web: Web, submitter_page: Page) -> None:
-    page = submitter_page
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route("**/audit/index.txt*", hold)
+def test_a_click_is_acknowledged_while_the_page_loads(web: Web, page: Page) -> None:
+    held = hold(page, "**/audit/index.txt*")
     _loaded(page, f"{web.url}/jobs/")
     loading = page.get_by_role("progressbar", name="Loading the page")
     expect(loading).to_have_count(0)
@@ -84,16 +81,10 @@ def test_a_click_is_acknowledged_while_the_page_is_on_its_way(web: Web, submitte
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120)
-def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(
-    web: Web, submitter_page: Page, allow: Allow
-) -> None:
-    page = submitter_page
-    allow(page, _AWAY)
-    with page.expect_response("**/account/index.txt*", timeout=60_000):  # the last one that is loaded ahead
+def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(web: Web, page: Page) -> None:
+    with page.expect_response("**/account/index.txt*", timeout=60_000):  # the last one that is prefetched
         _loaded(page, f"{web.url}/jobs/")
     page.wait_for_load_state("networkidle")
-    page.evaluate("window.same = true")
     web.hub.kill()
     expect(page.get_by_text("Reconnecting…").first).to_be_visible()
     pages = page.get_by_role("navigation", name="Pages")
@@ -103,67 +94,48 @@ def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(
     expect(page.get_by_text("The hub does not answer.").first).to_be_visible()
     web.hub.start()
     expect(page.get_by_text("workshop").first).to_be_visible(timeout=40_000)
-    assert page.evaluate("window.same") is True, "it never left the app"
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120)
-def test_a_click_waits_for_a_page_that_does_not_come(web: Web, submitter_page: Page, allow: Allow) -> None:
-    page = submitter_page
-    allow(page, _AWAY)
+def test_a_click_waits_for_a_page_that_fails_to_load(web: Web, page: Page) -> None:
     page.route("**/audit/index.txt*", lambda route: route.abort())
     _loaded(page, f"{web.url}/jobs/")
-    page.evaluate("window.same = true")
     with page.expect_event("requestfailed", lambda request: "/audit/index.txt" in request.url):
         page.get_by_role("navigation", name="Pages").get_by_role("link", name="Audit").click()
     expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
     page.unroute("**/audit/index.txt*")
     expect(page.get_by_role("heading", name="Audit", level=1)).to_be_visible()
-    assert page.evaluate("window.same") is True, "it never left the app"
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120)
-def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page: Page, allow: Allow) -> None:
-    """The map is asked for once there are nodes to draw. Here the hub dies between the two."""
-    page = submitter_page
-    allow(page, _AWAY)
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route("**/api/v1/mesh/nodes", hold)
+def test_a_part_that_failed_to_load_loads_when_the_hub_is_back(web: Web, page: Page) -> None:
+    """The map is loaded once there are nodes to draw. Here the hub dies in between."""
+    held = hold(page, "**/api/v1/mesh/nodes")
     with page.expect_request("**/api/v1/mesh/nodes"):
         page.goto(f"{web.url}/")
     page.wait_for_load_state("load")
     expect(_live(page)).to_be_visible()
     [first] = held
     answer = first.fetch()
-    page.evaluate("window.same = true")
     web.hub.kill()
-    with page.expect_event("requestfailed", _part):
+    with page.expect_event("requestfailed", _is_chunk):
         first.fulfill(response=answer)
     page.unroute("**/api/v1/mesh/nodes")
     expect(page.get_by_text("Reconnecting…").first).to_be_visible()
-    with page.expect_response(re.compile(r"/atlas\..*\.json"), timeout=60_000) as earth:
+    with page.expect_response(re.compile(r"/atlas\..*\.json"), timeout=60_000) as atlas:
         web.hub.start()
-    assert earth.value.ok
+    assert atlas.value.ok
     expect(page.get_by_role("application", name="World map")).to_be_visible()
-    assert page.evaluate("window.same") is True, "it was not loaded anew"
 
 
 @pytest.mark.soak
-def test_what_happened_while_nobody_listened_is_shown(web: Web, submitter_page: Page, allow: Allow) -> None:
-    """Nothing happens afterwards that would say so."""
-    page = submitter_page
-    allow(page, _AWAY)
+def test_what_happened_while_the_stream_was_broken_is_shown(web: Web, page: Page) -> None:
     group = web.submitter.groups.create("in a tunnel")
     collector = web.submitter.groups.collector(group.id)
     collector.register_jobs(["only"])
     _loaded(page, f"{web.url}/groups/?id={group.id}")
     grid = page.get_by_role("application", name="Grid of 1 items")
-    expect(page.get_by_text("No results yet.")).to_be_visible()
+    expect(page.get_by_text("No results yet")).to_be_visible()
     page.route("**/api/v1/events/news", lambda route: route.abort())
     web.hub.kill()
     expect(page.get_by_text("Reconnecting…").first).to_be_visible()
@@ -178,20 +150,14 @@ def test_what_happened_while_nobody_listened_is_shown(web: Web, submitter_page: 
 
 
 @pytest.mark.soak
-def test_what_happened_before_the_page_listened_is_shown(web: Web, submitter_page: Page) -> None:
-    page = submitter_page
+def test_what_happened_before_the_stream_opened_is_shown(web: Web, page: Page) -> None:
     group = web.submitter.groups.create("early birds")
     collector = web.submitter.groups.collector(group.id)
     collector.register_jobs(["only"])
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route("**/api/v1/events/news", hold)
+    held = hold(page, "**/api/v1/events/news")
     with page.expect_request("**/api/v1/events/news"):
         page.goto(f"{web.url}/groups/?id={group.id}")
-    expect(page.get_by_text("No results yet.")).to_be_visible()
+    expect(page.get_by_text("No results yet")).to_be_visible()
     collector.job_result("only", 1)
     held[0].continue_()
     expect(page.get_by_text("Complete: nothing is pending.")).to_be_visible()
@@ -199,9 +165,7 @@ def test_what_happened_before_the_page_listened_is_shown(web: Web, submitter_pag
 
 
 @pytest.mark.soak
-def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
-    web: Web, submitter_page: Page, allow: Allow
-) -> None:
+def test_a_page_whose_script_failed_to_load_can_be_retried(web: Web, submitter_page: Page, allow: Allow) -> None:
     page = submitter_page
     allow(page, "net::ERR_FAILED|ChunkLoadError|Failed to load chunk")
     _loaded(page, f"{web.url}/jobs/")
@@ -214,11 +178,7 @@ def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
 
 
 @pytest.mark.soak
-def test_what_fails_again_and_again_says_so_and_comes_by_itself(
-    web: Web, submitter_page: Page, allow: Allow
-) -> None:
-    page = submitter_page
-    allow(page, "status of 500")
+def test_repeated_failures_are_shown_until_they_end(web: Web, page: Page) -> None:
     page.route("**/api/v1/market", lambda route: route.fulfill(status=500, body="{}"))
     page.goto(f"{web.url}/market/")
     expect(page.get_by_role("alert").get_by_role("button", name="Try again")).to_be_visible()

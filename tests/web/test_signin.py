@@ -1,4 +1,4 @@
-"""The door of the dashboard: links work once, by a person's hand, and lead nowhere but into this hub."""
+"""Signing in: links work once, by a click, and lead only to pages of this hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from computepool.testing.processes import RealPool
 from tests.web.browsing import axe, settled
 from tests.web.conftest import COOKIE, Allow, OpenPage, Web
 
-#: What must not lead away. Each is written as it would stand in the address.
+#: Addresses of other sites, as in the parameter `next`.
 ELSEWHERE = (
     "https://evil.example/",
     "//evil.example/",
@@ -27,23 +27,20 @@ ELSEWHERE = (
 def link_for(web: Web, name: str) -> str:
     account = web.admin.accounts.create(name)
     made = httpx2.post(
-        f"{web.url}/api/v1/accounts/{account.id}/link",
-        headers={"Authorization": f"Bearer {web.key_of['admin']}"},
+        f"{web.url}/api/v1/accounts/{account.id}/link", headers={"Authorization": f"Bearer {web.key_of['admin']}"}
     )
     return str(made.raise_for_status().json()["link"])
 
 
 def somebody_signed_in(web: Web, name: str) -> None:
-    """From then on, the hub's door is not that of a first run."""
+    """Ends the first run of the hub."""
     [code] = parse_qs(urlsplit(link_for(web, name)).query)["code"]
     httpx2.post(f"{web.url}/api/v1/signin", json={"code": code, "kind": "cookie"}).raise_for_status()
 
 
-def test_a_link_signs_in_by_a_press_and_once(
-    web: Web, visitor_page: Page, open_page: OpenPage, allow: Allow
-) -> None:
+def test_a_link_signs_in_once_by_a_click(web: Web, visitor_page: Page, open_page: OpenPage, allow: Allow) -> None:
     link = link_for(web, "signs-in-by-link")
-    # A program that previews links sees the page, and the code is still good.
+    # A program that previews links does not use up the code.
     assert httpx2.get(link, follow_redirects=True).status_code == 200
     visitor_page.goto(f"{link}&next=%2Fcredits%2F%3Ftab%3Dpayouts")
     expect(visitor_page.get_by_text("works once")).to_be_visible()
@@ -62,7 +59,7 @@ def test_a_link_signs_in_by_a_press_and_once(
     second.goto(link)
     second.get_by_role("button", name="Sign in", exact=True).click()
     expect(second.get_by_role("alert").filter(has_text="used or expired")).to_be_visible()
-    # A whole link can be pasted, too.
+    # One can also paste a link.
     second.get_by_role("button", name="Use another code").click()
     second.get_by_label("Sign-in code or link").fill(link_for(web, "pastes-a-link"))
     second.get_by_role("button", name="Sign in", exact=True).click()
@@ -71,14 +68,13 @@ def test_a_link_signs_in_by_a_press_and_once(
 
 
 @pytest.mark.soak
-def test_nobody_is_sent_elsewhere(web: Web, provider_page: Page, visitor_page: Page) -> None:
+def test_nobody_is_sent_to_another_site(web: Web, provider_page: Page, visitor_page: Page) -> None:
     origin = re.escape(web.url)
     for bad in ELSEWHERE:
         provider_page.goto(f"{web.url}/signin/?next={quote(bad, safe='')}")
         provider_page.get_by_role("button", name="Continue as provider").click()
         expect(provider_page.get_by_role("navigation", name="Pages")).to_be_visible()
         assert re.match(rf"{origin}/", provider_page.url), (bad, provider_page.url)
-    # And the same where a code is used.
     visitor_page.goto(f"{link_for(web, 'sent-elsewhere')}&next=%2F%2Fevil.example%2F")
     visitor_page.get_by_role("button", name="Sign in", exact=True).click()
     expect(visitor_page).to_have_url(f"{web.url}/")
@@ -86,9 +82,7 @@ def test_nobody_is_sent_elsewhere(web: Web, provider_page: Page, visitor_page: P
 
 @pytest.mark.soak
 @pytest.mark.parametrize("path", ["/jobs/?state=failed", "/audit/"])
-def test_whoever_is_not_signed_in_comes_back_to_where_they_wanted(
-    web: Web, visitor_page: Page, *, path: str
-) -> None:
+def test_signing_in_returns_to_the_requested_page(web: Web, visitor_page: Page, *, path: str) -> None:
     somebody_signed_in(web, f"before-{len(path)}")
     visitor_page.goto(f"{web.url}{path}")
     expect(visitor_page.get_by_role("heading", name="Sign in to")).to_be_visible()
@@ -101,7 +95,7 @@ def test_whoever_is_not_signed_in_comes_back_to_where_they_wanted(
 
 
 @pytest.mark.soak
-def test_the_first_run_teaches_how_to_get_in(open_page: OpenPage) -> None:
+def test_the_first_run_explains_how_to_sign_in(open_page: OpenPage) -> None:
     with RealPool() as fresh:
         hub = fresh.start_hub()
         page = open_page("visitor", origin=hub.url)

@@ -1,6 +1,6 @@
-"""Markup and scripts in every text that a stranger may choose: every page shows them as the text they are.
+"""Every page shows markup and scripts in strangers' texts as plain text.
 
-The words are those of tests/attacks/test_stored_markup.py, which holds the API to the same.
+The texts are those of tests/attacks/test_stored_markup.py, which tests the API.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.web.conftest import Allow, OpenPage, Web
 from tests.web.test_every_page import PAGES
 
 _HIT = "window.hit = 0; window.alert = () => { window.hit += 1 };"
-#: What the words would become if they were ever taken for markup.
+#: Elements that the texts would create if they were taken for markup.
 _GROWN = """() => [...document.querySelectorAll(
   'img[src="x"], img[onerror], svg[onload], iframe, object, embed, base, meta[http-equiv=refresh], math, form[action*=evil],' +
   'link[href*=evil], [onmouseover], [onfocus], [onerror], [onload], a[href^="javascript" i], a[href^="data:" i], a[href*=evil],' +
   'main script, textarea + script')].map(found => found.outerHTML.slice(0, 200))"""
-#: Prints every payload to both streams, and leaves a file for each that a file can be called.
+#: Prints every payload to both streams, and writes a file of that name if possible.
 _JOB = """
 import json, pathlib, sys
 words = json.loads(sys.argv[1])
@@ -47,17 +47,17 @@ if len(sys.argv) > 2:
 
 
 def _in_thread(work: Coroutine[Any, Any, Any]) -> Any:
-    """Playwright's own loop is running on this one."""
+    """Playwright's loop runs in this thread."""
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(asyncio.run(work)))
     thread.start()
     thread.join(120)
-    assert result, "it failed, as was said above, or was not done in two minutes"
+    assert result, "it failed (see above), or took more than two minutes"
     return result[0]
 
 
 async def _hostile_nodes(web: Web) -> list[str]:
-    """Nodes that call themselves so, and report errors of the same kind."""
+    """Nodes with such names."""
     found = []
     keys = {"Authorization": f"Bearer {web.key_of['provider']}"}
     for payload in PAYLOADS[:4] + PAYLOADS[7:10]:
@@ -74,7 +74,7 @@ async def _hostile_nodes(web: Web) -> list[str]:
 
 @pytest.fixture(scope="module")
 def planted(web: Web) -> dict[str, list[str]]:
-    """Ids of what was made, by kind."""
+    """IDs by kind."""
     headers = {"Authorization": f"Bearer {web.key_of['admin']}"}
     with httpx2.Client(base_url=f"{web.url}/api/v1", headers=headers, timeout=60) as client:
         made = _words_everywhere(client)
@@ -88,18 +88,16 @@ def _words_everywhere(client: httpx2.Client) -> dict[str, list[str]]:
     me = client.get("/me").json()["id"]
     for payload in PAYLOADS:
         spec = {"kind": "command", "name": payload, "argv": ["echo", payload]}
-        # Their prices rise with so many; the two that must run come last, and must not wait for a better moment.
+        # So many jobs raise the price. The two that must run come last, with a high limit.
         made["jobs"] += _made(client, "/jobs", {"spec": spec})["job_ids"]
         made["groups"].append(_made(client, "/groups", {"name": payload})["id"])
         _made(client, "/keys", {"name": payload})
         _made(client, "/credits/top-ups", {"account": me, "amount": 1_000_000, "note": payload})
-        client.post("/accounts", json={"name": payload, "roles": ["submitter"]})  # refused, or kept as it is
+        client.post("/accounts", json={"name": payload, "roles": ["submitter"]})  # refused, or kept unchanged
     words = json.dumps(PAYLOADS)
     for arguments in ([words], [words, "fail"]):
         spec = {"kind": "script", "name": "planted words", "source": _JOB, "argv": arguments}
-        made["jobs"] += _made(client, "/jobs", {"spec": spec, "max_price": 100_000_000, "priority": 5})[
-            "job_ids"
-        ]
+        made["jobs"] += _made(client, "/jobs", {"spec": spec, "max_price": 100_000_000, "priority": 5})["job_ids"]
     return made
 
 
@@ -110,7 +108,7 @@ def _made(client: httpx2.Client, path: str, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.timeout(300)
-def test_strangers_words_stay_words(web: Web, open_page: OpenPage, planted: dict[str, list[str]]) -> None:
+def test_strangers_texts_stay_texts(web: Web, open_page: OpenPage, planted: dict[str, list[str]]) -> None:
     page = open_page("admin")
     page.add_init_script(_HIT)
     dialogs: list[str] = []
@@ -122,12 +120,12 @@ def test_strangers_words_stay_words(web: Web, open_page: OpenPage, planted: dict
     for path in (*PAGES, *details):
         page.goto(f"{web.url}{path}")
         settled(page)
-        if path in details[3:5]:  # their output comes by itself
+        if path in details[3:5]:  # their output is loaded separately
             expect(page.get_by_role("log").get_by_text(PAYLOADS[-1], exact=True).first).to_be_visible()
         shown += _look(page, path)
     assert dialogs == []
     missing = [payload for payload in PAYLOADS if " ".join(payload.split()) not in shown]
-    assert not missing, "the words are shown somewhere, as they are"
+    assert not missing, "every text is shown somewhere, unchanged"
 
 
 def _note(dialog: Dialog, dialogs: list[str]) -> None:
@@ -136,7 +134,7 @@ def _note(dialog: Dialog, dialogs: list[str]) -> None:
 
 
 def _look(page: Page, path: str) -> str:
-    """The words on the page, after looking for what they may have become."""
+    """The text of the page, which must contain no such elements."""
     assert page.evaluate(_GROWN) == [], path
     assert page.evaluate("window.hit") == 0, path
     return " ".join(page.locator("body").inner_text().split())
@@ -144,12 +142,12 @@ def _look(page: Page, path: str) -> str:
 
 @pytest.mark.soak
 def test_markup_that_got_in_would_be_seen_and_would_not_run(web: Web, admin_page: Page, allow: Allow) -> None:
-    """That the look above bites; and the policy is the second wall."""
+    """The check above works, and the policy is the second defence."""
     allow(admin_page, "Content Security Policy|status of 404")
     admin_page.add_init_script(_HIT)
     admin_page.goto(f"{web.url}/account/")
     settled(admin_page)
-    # The picture's own event, not a look at it again and again: the policy forbids to evaluate words in the page, too.
+    # By the picture's own event: the policy forbids evaluating strings in the page.
     admin_page.evaluate("""() => new Promise(failed => {
       document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alert(1)>');
       document.body.lastElementChild.addEventListener('error', failed);

@@ -1,4 +1,4 @@
-"""The page Submit: templates that really run, the same job for a shell and for Python, and nothing lost or sent twice."""
+"""The page Submit: templates, equivalent commands, drafts and uploads; nothing is lost or submitted twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from playwright.sync_api import Page, Route, expect
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs.jobs import JobDetail
 from computepool.sdk.pool import Pool
-from computepool.testing.processes import wait_until
+from computepool.testing.waiting import wait_until
 from tests.web.browsing import ROOT, axe, settled
 from tests.web.conftest import COOKIE, Allow, OpenPage, Web
 
@@ -30,7 +30,7 @@ def to_submit(web: Web, page: Page, query: str = "") -> None:
 
 
 def fill(page: Page, section: str, **fields: str) -> None:
-    """Fields of a folded part of the form, by their labels (with _ for blanks)."""
+    """Fills in fields of a section by their labels, with _ for spaces."""
     summary = page.locator("summary", has_text=section)
     if summary.locator("xpath=..").get_attribute("open") is None:
         summary.click()
@@ -39,7 +39,7 @@ def fill(page: Page, section: str, **fields: str) -> None:
 
 
 def submit(page: Page) -> str:
-    """Presses the button; the id of the job or group that the page goes to."""
+    """Returns the ID of the job or group that opens."""
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url(re.compile(r"[?&]id="))
     return page.url.partition("id=")[2]
@@ -50,20 +50,16 @@ def template(page: Page, title: str) -> None:
 
 
 def ended(pool: Pool, job_id: str, timeout_s: float = 90) -> JobDetail:
-    """The job at its end, or a failure that says what it waits for."""
+    """The finished job; fails with the reason why it waits."""
     try:
-        return wait_until(
-            lambda: job if (job := pool.jobs.get(job_id)).state in TERMINAL else None, timeout_s
-        )
+        return wait_until(lambda: job if (job := pool.jobs.get(job_id)).state in TERMINAL else None, timeout_s)
     except TimeoutError:
         pytest.fail(f"{pool.jobs.get(job_id).status} {pool.jobs.why(job_id).sentence}")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_every_template_runs_and_the_one_for_a_card_says_what_it_waits_for(
-    web: Web, submitter_page: Page
-) -> None:
+def test_every_template_runs_or_says_what_it_waits_for(web: Web, submitter_page: Page) -> None:
     pool, made = web.submitter, {}
     for title in (*RUNNING, "GPU check"):
         to_submit(web, submitter_page)
@@ -89,7 +85,7 @@ def known(pool: Pool) -> set[str]:
 
 
 def asked(pool: Pool, before: set[str], count: int) -> list[dict[str, Any]]:
-    """All that a submission said about the jobs that came of it. Cancels them."""
+    """What a submission specified for its jobs, which are cancelled."""
     wait_until(lambda: len(known(pool) - before) == count, 60, f"{count} new jobs")
     found = []
     for job_id in sorted(known(pool) - before):
@@ -100,33 +96,19 @@ def asked(pool: Pool, before: set[str], count: int) -> list[dict[str, Any]]:
 
 
 def fill_script(page: Page, folder: Path, after: str) -> None:
-    """Everything a form can say, with words that a shell and Python would misread."""
+    """Every option of the form, with characters that a shell and Python treat specially."""
     template(page, "Hello")
     page.get_by_label("File name").fill("it's mine.py")
     page.get_by_role("textbox", name="Script").fill(SCRIPT)
     page.get_by_label("Arguments").fill("""--name 'two words' "a\\"b" $HOME 'it'\\''s' ü""")
-    fill(
-        page,
-        "Machine",
-        Cores="0.5",
-        RAM="0.5",
-        Disk="300MB",
-        GPUs="1",
-        VRAM_per_GPU="1.5GiB",
-        Tier="rtx-4090, cpu",
-    )
+    fill(page, "Machine", Cores="0.5", RAM="0.5", Disk="300MB", GPUs="1", VRAM_per_GPU="1.5GiB", Tier="rtx-4090, cpu")
     fill(page, "Time and retries", Time_limit="90m", Retries="2", Priority="-5")
     fill(page, "Name, runs", Name="odd 'name' \"x\"", Run_after_these_jobs=after)
     fill(page, "Packages", Environment="A=1 2\nB=$HOME 'x'", Python_packages="numpy>=2,<3\nrich")
     fill(page, "Packages", Hosts_it_may_reach="files.example.org:443, *.example.com:8443")
     fill(page, "Where", Regions="eu, in", Required_tags="fast", Labels_of_the_job="ml", Properties="rack=7")
     fill(
-        page,
-        "Where",
-        Preferred_tags="ssd",
-        Excluded_tags="slow",
-        Excluded_nodes="workshop",
-        This_node_only="workshop",
+        page, "Where", Preferred_tags="ssd", Excluded_tags="slow", Excluded_nodes="workshop", This_node_only="workshop"
     )
     page.get_by_label("Isolation").select_option("namespace")
     fill(page, "Price", Maximum_price_per_hour_and_run="40.25", Budget_for_all_runs="90")
@@ -141,15 +123,13 @@ def fill_command(page: Page, folder: Path, after: str) -> None:
     page.get_by_label("Command", exact=True).fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
     fill(page, "Machine", Cores="1")
     fill(page, "Name, runs", Runs="2")
-    fill(
-        page, "Price", Maximum_price_per_hour_and_run="40"
-    )  # else it follows the market, which moves meanwhile
+    fill(page, "Price", Maximum_price_per_hour_and_run="40")  # or it follows the market, which moves
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fill_in", [fill_script, fill_command])
-def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
+def test_the_equivalent_commands_submit_what_the_form_does(
     web: Web, submitter_page: Page, tmp_path: Path, fill_in: Any
 ) -> None:
     pool, page = web.submitter, submitter_page
@@ -187,8 +167,7 @@ def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
 
 
 @pytest.mark.soak
-def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: Page, allow: Allow) -> None:
-    page = submitter_page
+def test_a_draft_survives_a_reload_and_errors_are_shown_at_their_fields(web: Web, page: Page, allow: Allow) -> None:
     allow(page, "status of 422")
     to_submit(web, page)
     script = page.get_by_role("textbox", name="Script")
@@ -204,7 +183,7 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     script.press("Tab")
     expect(script).not_to_be_focused()
     fill(page, "Machine", Cores="0")
-    # What the hub says about a field stands at the field, and the quote is its own.
+    # An error from the hub is shown at its field.
     cores = page.get_by_label("Cores", exact=True)
     expect(cores).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_text("greater than or equal to 0.001").first).to_be_visible()
@@ -214,7 +193,6 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     cores.fill("2")
     expect(cores).not_to_have_attribute("aria-invalid", "true")
     expect(page.get_by_text("Price per hour", exact=True)).to_be_visible()
-    # A number that cannot be read is not quietly left out.
     cores.fill("two")
     expect(page.get_by_text("Write a number.")).to_be_visible()
     expect(page.get_by_text("Fix the marked fields to get a quote.")).to_be_visible()
@@ -228,8 +206,8 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     axe(page)
 
 
-def test_a_lost_answer_and_a_double_click_make_one_job(web: Web, submitter_page: Page, allow: Allow) -> None:
-    page, pool = submitter_page, web.submitter
+def test_a_lost_answer_and_a_double_click_make_one_job(web: Web, page: Page, allow: Allow) -> None:
+    pool = web.submitter
     allow(page, "ERR_FAILED|Failed to fetch")
     to_submit(web, page)
     page.get_by_role("textbox", name="Script").fill("print('once')")
@@ -261,7 +239,7 @@ def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
 ) -> None:
     page, pool = open_page("submitter", width=390), web.submitter
     allow(page, "ERR_FAILED|Failed to fetch")
-    data = os.urandom(33_000_000)  # too large for the browser's own SHA-256 at once, so that ours is used
+    data = os.urandom(33_000_000)  # too large for the browser's own SHA-256
     (tmp_path / "large.bin").write_bytes(data)
     breaks: list[str] = []
 
@@ -296,7 +274,7 @@ def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
 
 
 @pytest.mark.soak
-def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, open_page: OpenPage) -> None:
+def test_a_draft_is_not_replaced_silently_and_not_shown_to_others(web: Web, open_page: OpenPage) -> None:
     page = open_page("submitter")
     to_submit(web, page)
     page.get_by_role("button", name="Command", exact=True).click()
@@ -306,7 +284,7 @@ def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, ope
     question.get_by_role("button", name="Keep mine").click()
     expect(page.get_by_label("Command", exact=True)).to_have_value("make everything --secret=1")
 
-    # Somebody else signs in on the same tab. A page that is open would see that, and load itself anew.
+    # Somebody else signs in in the same tab. (An open page would notice that, and reload.)
     page.goto("about:blank")
     page.context.add_cookies([{"name": COOKIE, "value": web.key_of["admin"], "url": web.url}])
     to_submit(web, page)
@@ -315,8 +293,7 @@ def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, ope
 
 
 @pytest.mark.soak
-def test_a_template_takes_the_place_of_an_earlier_job(web: Web, submitter_page: Page) -> None:
-    page = submitter_page
+def test_a_template_replaces_an_earlier_job(web: Web, page: Page) -> None:
     job = web.submitter.command(["echo", "once more"], name="filled from", wait=False)
     to_submit(web, page, f"?again={job.job_id}")
     expect(page.get_by_text("Filled in from filled from.")).to_be_visible()
@@ -327,8 +304,7 @@ def test_a_template_takes_the_place_of_an_earlier_job(web: Web, submitter_page: 
 
 
 @pytest.mark.soak
-def test_more_runs_than_the_hub_takes_make_no_group(web: Web, submitter_page: Page) -> None:
-    page = submitter_page
+def test_too_many_runs_create_no_group(web: Web, page: Page) -> None:
     before = len(web.submitter.groups.list(limit=100))
     to_submit(web, page)
     fill(page, "Name", Runs="5000")

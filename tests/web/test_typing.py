@@ -1,4 +1,4 @@
-"""What is typed stays as it was typed, and goes when it is taken away; what is copied is what was shown."""
+"""Typing into filters and fields, and copying."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.web.browsing import settled
 from tests.web.conftest import OpenPage, Web
 
-#: As on a page over plain HTTP: browsers offer the clipboard to secure pages alone.
+#: As on a page over plain HTTP.
 _NO_CLIPBOARD = """
 window.__clipboard = navigator.clipboard;
 Object.defineProperty(navigator, 'clipboard', {value: undefined});
@@ -19,8 +19,7 @@ Object.defineProperty(navigator, 'clipboard', {value: undefined});
 
 @pytest.mark.soak
 @pytest.mark.parametrize("path", ["nodes/?tab=all", "groups/", "jobs/", "mesh"])
-def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page: Page, path: str) -> None:
-    page = submitter_page
+def test_a_search_is_cleared_with_the_filters(web: Web, page: Page, path: str) -> None:
     page.goto(f"{web.url}/{'' if path == 'mesh' else path}")
     settled(page)
     field = page.get_by_role("searchbox").first
@@ -29,15 +28,12 @@ def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page:
     expect(page.get_by_text(re.compile("^No (nodes|groups|jobs) match these filters")).first).to_be_visible()
     page.evaluate("history.replaceState(null, '', location.pathname)")
     expect(field).to_have_value("")
-    # It does not come back by itself: a later choice finds no word in the address.
     field.fill("yyy")
     expect(page).to_have_url(re.compile("q=yyy"))
 
 
 @pytest.mark.soak
-def test_quick_choices_are_all_kept(web: Web, submitter_page: Page) -> None:
-    """Faster than React draws them: two states in one moment, and a choice that is looked at in the same one."""
-    page = submitter_page
+def test_no_choice_is_lost_that_is_faster_than_react(web: Web, page: Page) -> None:
     page.goto(f"{web.url}/jobs/")
     settled(page)
     states = page.get_by_role("group", name="States")
@@ -53,13 +49,13 @@ def test_quick_choices_are_all_kept(web: Web, submitter_page: Page) -> None:
       choice.dispatchEvent(new Event('change', {bubbles: true}));
       return choice.value;
     }""")
-    assert shown == "24h", "it does not spring back"
+    assert shown == "24h", "it was reset"
     page.get_by_role("button", name="Clear all").first.click()
     expect(choice).to_have_value("")
 
 
 @pytest.mark.soak
-def test_words_may_be_typed_slowly(web: Web, admin_page: Page) -> None:
+def test_a_search_survives_slow_typing(web: Web, admin_page: Page) -> None:
     admin_page.goto(f"{web.url}/audit/")
     settled(admin_page)
     field = admin_page.get_by_label("Search")
@@ -85,11 +81,11 @@ def test_a_year_is_typed_digit_by_digit(web: Web, admin_page: Page) -> None:
 
 
 @pytest.mark.soak
-def test_events_are_heard_after_a_filter_came_and_went(web: Web, admin_page: Page) -> None:
+def test_new_events_appear_after_a_filter_was_cleared(web: Web, admin_page: Page) -> None:
     page = admin_page
     page.goto(f"{web.url}/audit/")
     settled(page)
-    page.get_by_label("What happened").fill("account.")
+    page.get_by_label("Event", exact=True).fill("account.")
     expect(page).to_have_url(re.compile(r"action=account"))
     settled(page)
     page.get_by_role("button", name="Clear all filters").click()
@@ -101,9 +97,7 @@ def test_events_are_heard_after_a_filter_came_and_went(web: Web, admin_page: Pag
 
 
 @pytest.mark.soak
-def test_a_secret_is_copied_from_its_dialog_without_the_clipboard_of_secure_pages(
-    web: Web, open_page: OpenPage
-) -> None:
+def test_a_secret_is_copied_without_the_clipboard_api(web: Web, open_page: OpenPage) -> None:
     page = open_page("provider", clipboard=True)
     page.add_init_script(_NO_CLIPBOARD)
     page.goto(f"{web.url}/account/?tab=keys")

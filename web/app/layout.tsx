@@ -5,7 +5,7 @@ import "./globals.css";
 
 export const metadata: Metadata = {
   title: "ComputePool",
-  description: "Idle machines as one computer: see the mesh, run work, follow the money.",
+  description: "Idle machines as one computer: see the mesh, run jobs, follow the credits.",
   referrer: "no-referrer",
 };
 
@@ -18,10 +18,10 @@ const prefix = process.env.NEXT_PUBLIC_BASE_PATH ?? "";
 
 export default function Layout({ children }: { children: React.ReactNode }) {
   return (
-    // The theme is put on the element before React sees it.
+    // theme.js changes the element before React sees it.
     <html lang="en" suppressHydrationWarning>
       <head>
-        {/* Before the first paint, or a dark screen flashes white. */}
+        {/* Before the first paint. */}
         <script src={`${prefix}/theme.js`} />
       </head>
       <body>

@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { MeshPage } from "@/components/mesh/mesh-page";
-
-export default function Mesh() {
-  return (
-    <Suspense>
-      <MeshPage />
-    </Suspense>
-  );
-}
+export { MeshPage as default } from "@/components/mesh/mesh-page";

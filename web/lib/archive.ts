@@ -4,7 +4,7 @@ import { safeName } from "./save";
 
 export interface ArchiveFile {
   name: string;
-  // Fetched by the caller: a stream that fails inside would reject with the browser's words, not with the hub's.
+  // Fetched by the caller: a stream that fails here would reject with the browser's message instead of the hub's.
   input: Blob;
 }
 
@@ -12,7 +12,7 @@ export function zipFiles(files: ArchiveFile[]): Promise<Blob> {
   return downloadZip(withUniqueNames(files)).blob();
 }
 
-/** Names as they can be unpacked: inside the folder, on every system, and no two alike. */
+/** Names that every system can unpack: inside the folder, and unique. */
 export function withUniqueNames(files: ArchiveFile[]): ArchiveFile[] {
   const taken = new Set<string>();
   return files.map((file) => {

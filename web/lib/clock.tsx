@@ -1,5 +1,5 @@
 "use client";
-// The hub's clock: ages are counted against it, so that a wrong clock here does not make jobs of the future.
+// The hub's time, from which ages are counted: this machine's clock may be wrong.
 import { createContext, useContext, useSyncExternalStore } from "react";
 
 const Offset = createContext(0);
@@ -23,8 +23,10 @@ function subscribe(onTick: () => void): () => void {
   return () => void listeners.delete(onTick);
 }
 
-/** What `read` makes of the hub's time. Everything on a page changes with the same tick, and is drawn again only if it differs.
- * Null until the page is alive: what is built in advance knows no time. */
+/**
+ * What `read` makes of the hub's time. Everything on a page changes with the same tick, and is drawn again only if it
+ * differs. Null in the prerendered page, which has no time.
+ */
 export function useClock<T extends string | number>(read: (nowMs: number) => T): T | null {
   const offset = useContext(Offset);
   return useSyncExternalStore(
@@ -34,7 +36,7 @@ export function useClock<T extends string | number>(read: (nowMs: number) => T):
   );
 }
 
-/** The hub's time in whole steps of `everyMs`; zero until the page is alive. */
+/** The hub's time in whole steps of `everyMs`; zero in the prerendered page. */
 export function useNow(everyMs = TICK_MS): number {
   return useClock((nowMs) => nowMs - (nowMs % everyMs)) ?? 0;
 }

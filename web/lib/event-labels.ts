@@ -1,6 +1,4 @@
-// Events in words, apart from the others: only the pages that list events need them.
-
-// Names of events that are no sentence when their dot is taken away.
+// Labels of events whose names do not read well without the dot.
 const EVENTS: Record<string, string> = {
   "account.floor": "default floor changed",
   "account.link_issued": "sign-in link created",
@@ -28,7 +26,7 @@ const EVENTS: Record<string, string> = {
   "payout.approved_once": "payout approved by the first of two",
 };
 
-/** What happened: "job.failed" → "job failed". */
+/** "job.failed" → "job failed". */
 export function eventLabel(action: string): string {
   return EVENTS[action] ?? action.replace(/[._]/g, " ");
 }

@@ -1,8 +1,8 @@
-// The API's whole numbers, for people. Amounts are microcredits, times milliseconds since the epoch, sizes bytes or MB.
+// Formats the API's whole numbers. Amounts are microcredits, times milliseconds since the epoch, sizes bytes or MB.
 
 const MICRO = 1_000_000n;
 
-/** 1 234 567 microcredits are "1.23"; small amounts keep two digits that say something: "0.000012". Never rounded up. */
+/** 1 234 567 microcredits → "1.23"; small amounts keep two significant digits: "0.000012". Never rounded up. */
 export function credits(micro: number, { exact = false }: { exact?: boolean } = {}): string {
   const value = BigInt(Math.trunc(micro));
   const absolute = value < 0n ? -value : value;
@@ -19,7 +19,12 @@ export function credits(micro: number, { exact = false }: { exact?: boolean } = 
   return `${sign}${whole.toLocaleString("en-US")}.${fraction}`;
 }
 
-/** What a person types into a field for credits, as microcredits; null when it is no amount. */
+/** As somebody would type it: 2 500 000 → "2.50". */
+export function plainCredits(micro: number): string {
+  return credits(micro, { exact: true }).replaceAll(",", "");
+}
+
+/** A typed amount as microcredits; null if it is not one. */
 export function parseCredits(text: string): number | null {
   const match = /^\s*(\d{1,9})?(?:\.(\d{1,6}))?\s*$/.exec(text);
   if (!match || (match[1] === undefined && match[2] === undefined)) return null;
@@ -58,10 +63,11 @@ export function bytes(size: number): string {
 
 /** "512 MB", "21.6 GB", rounded down as on the command line: too little never looks like enough. */
 export function megabytes(mb: number): string {
+  if (mb >= 1_000_000) return `${Math.floor(mb / 100_000) / 10} TB`;
   return mb < 1000 ? `${Math.round(mb)} MB` : `${Math.floor(mb / 100) / 10} GB`;
 }
 
-/** Thousandths of a core or a card: 1500 → "1.5". */
+/** Thousandths of a core or a GPU: 1500 → "1.5". */
 export function units(thousandths: number): string {
   return (thousandths / 1000).toLocaleString("en-US", { maximumFractionDigits: 2 });
 }
@@ -105,7 +111,7 @@ export function day(ms: number): string {
   return DAY.format(ms);
 }
 
-/** An id's end is what tells it from others; the whole is in the title and in what is copied. */
+/** The end of an id distinguishes it from others. */
 export function shortId(id: string): string {
   return id.length > 14 ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-6)}` : id;
 }

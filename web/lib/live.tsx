@@ -1,5 +1,5 @@
 "use client";
-// What happens at the hub, as it happens: news name what changed, and whatever shows that is asked again.
+// News of the hub as they happen: they name what changed, and every query that shows it is fetched again.
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef, useState } from "react";
 import { hubUrl, type Schemas } from "./api/client";
@@ -11,8 +11,8 @@ export type Connection = "connecting" | "live" | "broken";
 
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 15_000;
-const STEADY_MS = 10_000; // a stream that lived so long may be opened again at once
-const SILENT_MS = 4000; // a hub that does not even answer for so long is away; once it has, it says how often it speaks
+const STEADY_MS = 10_000; // after a stream that lasted so long, the next retry comes at once
+const SILENT_MS = 4000; // without any answer for so long, the hub is away; once connected, it tells how often it sends something
 
 interface Live {
   connection: Connection;
@@ -44,7 +44,7 @@ export function LiveProvider({ children }: { children: React.ReactNode }) {
   return <Context.Provider value={{ connection, listen: live.listen }}>{children}</Context.Provider>;
 }
 
-/** Calls `onNews` with what changed of the signed-in account; of everybody, for administrators. */
+/** Calls `onNews` with what changed in the signed-in account; for administrators, in any account. */
 export function useNews(onNews: (news: News) => void): void {
   const { listen } = useContext(Context);
   const latest = useRef(onNews);
@@ -52,34 +52,22 @@ export function useNews(onNews: (news: News) => void): void {
   useEffect(() => listen((news) => latest.current(news)), [listen]);
 }
 
-/** Calls `onConnect` when the stream opens, or opens again: what happened just before was not reported. */
-export function useOnConnect(onConnect: () => void): void {
-  const connection = useConnection();
-  const latest = useRef(onConnect);
-  latest.current = onConnect;
-  const disconnected = useRef(false);
-  useEffect(() => {
-    if (connection === "live" && disconnected.current) latest.current();
-    disconnected.current = connection !== "live";
-  }, [connection]);
-}
-
 export function useConnection(): Connection {
   return useContext(Context).connection;
 }
 
-/** One stream while the page is seen: a browser allows six connections to a hub, and tabs are many. */
+/** One stream while the page is visible: a browser allows six connections to a hub, for all its tabs. */
 function openStream(queries: QueryClient, setConnection: (connection: Connection) => void, onNews: (news: News) => void) {
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let wait = RETRY_MIN_MS;
-  let missed = true; // something may have happened that was not heard, also before the first word
+  let missed = true; // something may have happened that this page was not told
   let openedAt = 0;
   let watchdog: ReturnType<typeof setTimeout> | undefined;
   let silentMs = SILENT_MS;
   const scheduler = refetchScheduler(queries, isAffected);
 
-  // A hub that hangs keeps its connections: only its silence tells.
+  // A hub that hangs keeps its connections open, but is silent.
   const restartWatchdog = () => {
     clearTimeout(watchdog);
     watchdog = setTimeout(lost, silentMs);
@@ -89,11 +77,11 @@ function openStream(queries: QueryClient, setConnection: (connection: Connection
     source?.close();
     missed = true;
     setConnection("broken");
-    // The browser's own retries would go on after a 401; these ask who is signed in, first.
+    // EventSource would retry even after a 401. This first checks who is signed in.
     void queries.invalidateQueries({ queryKey: ["get", "/hub"] });
     if (openedAt > 0 && performance.now() - openedAt > STEADY_MS) wait = RETRY_MIN_MS;
     openedAt = 0;
-    // Not all pages together, after a restart.
+    // So that after a restart not all pages connect at the same moment.
     retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
     wait = Math.min(wait * 2, RETRY_MAX_MS);
   };
@@ -143,14 +131,14 @@ function openStream(queries: QueryClient, setConnection: (connection: Connection
   };
 }
 
-/** The ids that news name, and the first words of the paths that list such things. */
+/** The ids that news name, and the first part of the paths that list such things. */
 function changedNames(news: News): string[] {
   const lists: [string[] | undefined, string[]][] = [
     [news.job_ids, ["/jobs", "/groups", "/queue", "/credits"]],
     [news.group_ids, ["/groups"]],
     [news.node_ids, ["/nodes", "/queue"]],
   ];
-  const words = news.kinds.flatMap((kind) => [`/${kind}`, `/${kind}s`]); // some are lists already: credits, prices
+  const words = news.kinds.flatMap((kind) => [`/${kind}`, `/${kind}s`]); // some kinds are plural already: credits, prices
   if (news.kinds.includes("payout") || news.kinds.includes("approval")) words.push("/credits", "/payouts");
   for (const [ids = [], paths] of lists) {
     if (ids.length > 0) words.push(...ids, ...paths);
@@ -158,11 +146,12 @@ function changedNames(news: News): string[] {
   return words;
 }
 
-/** A query of one thing (an id in its path) is asked again for that id alone; a list for any of its kind. */
-function isAffected(key: readonly unknown[], words: Set<string>): boolean {
-  const [, path, init] = key as [string, string, { params?: { path?: Record<string, string> } } | undefined];
+/** A query about one thing depends on its id, a list on anything of its kind; every piece of news is about events. */
+function isAffected(key: readonly unknown[], names: Set<string>): boolean {
+  const [, path, init] = key as [string, string, { params?: { path?: Record<string, string>; query?: { job_id?: string } } }?];
   if (typeof path !== "string") return false;
-  const ids = Object.values(init?.params?.path ?? {});
-  if (ids.length > 0) return ids.some((id) => words.has(id));
-  return words.has(`/${path.split("/")[1]}`);
+  const { path: ids = {}, query } = init?.params ?? {};
+  if (path === "/events") return !query?.job_id || names.has(query.job_id);
+  const one = Object.values(ids);
+  return one.length > 0 ? one.some((id) => names.has(id)) : names.has(`/${path.split("/")[1]}`);
 }

@@ -1,29 +1,29 @@
 "use client";
-// Pages that open while the hub is away. At each navigation Next.js asks for a page's payload, and where that fails it leaves
-// the app for a full load, which ends at the browser's own error page. So payloads are kept, and asked for until they come.
+// Lets pages open while the hub is away. At each navigation Next.js fetches a page's payload. If that fails, it falls back to
+// a full load, which ends at the browser's error page. So payloads are cached, and fetched until they arrive.
 import { useEffect, useSyncExternalStore } from "react";
 import { BASE_PATH } from "./api/client";
 import { pause } from "./pause";
 
 const PAYLOAD = "/index.txt";
 const CHUNKS = /\/_next\/static\/[\w./~-]+?\.(?:js|css)/g;
-const PATIENCE_MS = 2000; // after so long a kept page is shown; the hub may hang
+const PATIENCE_MS = 2000; // after so long a cached page is shown: the hub may hang
 const RETRY_MS = 1000;
-const LATER_MS = 4000; // what the page itself needs comes first
+const LATER_MS = 4000; // the page's own requests come first
 const BETWEEN_MS = 300;
-const NOTICEABLE_MS = 300; // a page that takes longer is said to be on its way
-const IN_ADVANCE = { priority: "low" } as const; // nobody waits for it
+const NOTICEABLE_MS = 300; // a page that takes longer is shown to be loading
+const IN_ADVANCE = { priority: "low" } as const; // prefetches
 
 const cache = new Map<string, Response>();
 
-/** From now on navigations wait for the hub instead of failing. Once for a page, before anything navigates. */
+/** From now on, navigations wait for the hub instead of failing. Call it once, before anything navigates. */
 export function cachePages(): void {
   const ask = window.fetch.bind(window);
   window.fetch = (input, init) => {
     const { pathname, origin } = new URL(input instanceof Request ? input.url : input, window.location.href);
     if (origin !== window.location.origin || !pathname.endsWith(PAYLOAD)) return ask(input, init);
     const page = fetchUntilAnswered(() => ask(input, init), pathname, init?.signal ?? null);
-    return init?.priority === IN_ADVANCE.priority ? page : noteWait(page);
+    return init?.priority === IN_ADVANCE.priority ? page : trackWait(page);
   };
 }
 
@@ -35,22 +35,22 @@ function addWaits(change: number): void {
   for (const onChange of listeners) onChange();
 }
 
-async function noteWait(page: Promise<Response>): Promise<Response> {
-  let noted = false;
+async function trackWait(page: Promise<Response>): Promise<Response> {
+  let counted = false;
   const timer = setTimeout(() => {
-    noted = true;
+    counted = true;
     addWaits(1);
   }, NOTICEABLE_MS);
   try {
     return await page;
   } finally {
     clearTimeout(timer);
-    if (noted) addWaits(-1);
+    if (counted) addWaits(-1);
   }
 }
 
-/** Somebody has asked for a page that has not come yet. */
-export function useIsPageOnItsWay(): boolean {
+/** Somebody waits for a page. */
+export function useIsPageLoading(): boolean {
   return useSyncExternalStore(
     (onChange) => {
       listeners.add(onChange);
@@ -65,7 +65,7 @@ async function fetchUntilAnswered(ask: () => Promise<Response>, key: string, sig
   for (;;) {
     const asked = ask().catch(() => null);
     const answer = await (cache.has(key) ? Promise.race([asked, pause(PATIENCE_MS)]) : asked);
-    // What a proxy says while the hub is away is no page either.
+    // A proxy's error is no page either.
     if (answer && answer.status < 500) {
       if (answer.ok) cache.set(key, answer.clone());
       return answer;
@@ -77,7 +77,7 @@ async function fetchUntilAnswered(ask: () => Promise<Response>, key: string, sig
   }
 }
 
-/** Loads these pages, and their programs into the browser's cache, one after the other while nothing else is to do. */
+/** Loads these pages one after the other, and their scripts into the browser's cache. */
 export function usePrefetchedPages(paths: readonly string[], when: boolean): void {
   useEffect(() => {
     if (!when) return;

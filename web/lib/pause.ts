@@ -1,4 +1,4 @@
-// Waiting, for a time or for somebody to look; both end early when the signal aborts.
+// Waits for a time, or until the page is visible. Both end early when the signal aborts.
 
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -13,7 +13,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** A page that nobody sees asks nothing: a browser has six connections to a hub, and tabs are many. */
+/** A hidden page sends no requests: a browser has six connections to a hub, for all its tabs. */
 export function untilVisible(signal: AbortSignal): Promise<void> {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => {

@@ -1,11 +1,11 @@
-// Files onto the visitor's disk, from what is here: nobody is asked.
+// Saves data as files on the visitor's disk.
 
-/** A name that is a name and nothing more, whatever a job called its file. */
+/** A name without folders, whatever a job called its file. */
 export function safeFileName(path: string): string {
   return safeName(path.split(/[/\\]/).filter(Boolean).at(-1) ?? "") || "file";
 }
 
-/** Without what some system refuses, and what shows a name as another one. */
+/** Without characters that some system refuses, or that disguise a name. */
 export function safeName(name: string): string {
   return name.replace(/[\p{Cc}\p{Bidi_C}<>:"|?*]/gu, "_");
 }
@@ -16,7 +16,7 @@ export function saveFile(blob: Blob, name: string): void {
   link.href = url;
   link.download = safeFileName(name);
   link.click();
-  // The browser reads it after this returns.
+  // The browser reads it later.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
@@ -26,7 +26,7 @@ export function saveText(name: string, text: string, type: string): void {
 
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
-/** For spreadsheets. A cell that would be read as a formula is told to be text: its words may be a stranger's. */
+/** For spreadsheets. A text that would be read as a formula is escaped: a stranger may have written it. */
 export function csv(rows: (string | number | null | undefined)[][]): string {
   const cell = (value: string | number | null | undefined) => {
     const text = String(value ?? "");

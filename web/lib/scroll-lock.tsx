@@ -1,6 +1,6 @@
 "use client";
-// Takes the place of react-remove-scroll under Radix's dialogs and menus (see next.config.ts). That one writes a <style>
-// element of its own, which the hub's policy forbids; properties set by a script are allowed.
+// Replaces react-remove-scroll under Radix's dialogs and menus (see next.config.ts), which adds a <style> element that the
+// hub's Content-Security-Policy forbids. Properties set by a script are allowed.
 import { type ReactNode, useEffect } from "react";
 
 let locks = 0;
@@ -9,7 +9,7 @@ function lock(): void {
   locks += 1;
   if (locks > 1) return;
   const { style, clientWidth } = document.documentElement;
-  // The place of the scroll bar is kept, or the page behind would jump.
+  // Keep the space of the scroll bar, or the page behind would move.
   style.scrollbarGutter = window.innerWidth > clientWidth ? "stable" : "";
   style.overflow = "hidden";
 }

@@ -1,5 +1,5 @@
 "use client";
-// Who is signed in, and at which hub: one question, asked again now and then.
+// Who is signed in, and at which hub.
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef } from "react";
 import { $api, type Schemas } from "./api/client";
@@ -11,7 +11,7 @@ export type Account = Schemas["AccountView"];
 
 interface Session {
   hub: HubInfo | undefined;
-  account: Account | null | undefined; // undefined: not known yet; null: nobody
+  account: Account | null | undefined; // undefined: not known yet; null: not signed in
   error: unknown;
   retry: () => void;
 }
@@ -37,13 +37,13 @@ export function SessionProvider({ children }: { children: React.ReactNode }) {
   );
 }
 
-/** One cookie for all tabs: after a sign-in in another one nothing here may be shown, or sent, as the new account's. */
+/** All tabs share a cookie. After somebody else signs in in another tab, nothing here may be shown or sent as theirs. */
 function useHasAccountChanged(hub: HubInfo | undefined): boolean {
   const queries = useQueryClient();
   const first = useRef<string | null>(null);
   const id = hub?.account?.id ?? null;
   first.current ??= id;
-  const changed = id !== null && first.current !== id; // nobody at all is sent to the sign-in page
+  const changed = id !== null && first.current !== id; // after a sign-out, the sign-in page comes
   useEffect(() => {
     if (!changed) return;
     queries.clear();
@@ -57,10 +57,10 @@ export function useSession(): Session {
   return useContext(Context);
 }
 
-/** The account on a page that only people who are signed in see. */
+/** The account, on pages for signed-in people. */
 export function useAccount(): Account {
   const { account } = useSession();
-  if (!account) throw new Error("useAccount belongs inside <SignedIn>");
+  if (!account) throw new Error("nobody is signed in");
   return account;
 }
 

@@ -1,6 +1,6 @@
-// Words as a shell reads and writes them, for command lines that are typed here and copied there.
+// Splits and quotes command lines as a shell does.
 
-/** The words of a line; null when a quote is not closed. No variables, no globs: a node starts programs without a shell. */
+/** The words of a line; null if a quote is not closed. Without variables and globs: a node starts programs without a shell. */
 export function splitWords(line: string): string[] | null {
   const words: string[] = [];
   let word = "";

@@ -1,21 +1,36 @@
 "use client";
-// The theme's colours for what is drawn on a canvas, where no style sheet reaches.
+// The theme's colours, for drawing on a canvas.
 import { useSyncExternalStore } from "react";
 
-function subscribe(changed: () => void): () => void {
-  const observer = new MutationObserver(changed);
+const darkScheme = () => window.matchMedia("(prefers-color-scheme: dark)");
+
+function subscribe(onChange: () => void): () => void {
+  const observer = new MutationObserver(onChange);
   observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-  return () => observer.disconnect();
+  const scheme = darkScheme();
+  scheme.addEventListener("change", onChange);
+  return () => {
+    observer.disconnect();
+    scheme.removeEventListener("change", onChange);
+  };
 }
 
-const current = () => document.documentElement.dataset.theme ?? "light";
+function current(): string {
+  const { theme } = document.documentElement.dataset;
+  return theme === "light" || theme === "dark" ? theme : darkScheme().matches ? "dark" : "light";
+}
 
-/** "light" or "dark", as it is shown now. Whoever draws by hand draws again when it changes. */
+/** "light" or "dark". What is drawn on a canvas must be drawn again when it changes. */
 export function useTheme(): string {
   return useSyncExternalStore(subscribe, current, () => "light");
 }
 
-/** The value of a colour of app/globals.css, by its name: "ink", "series-1". */
+/** A colour of app/globals.css by its name, such as "ink" or "series-1", as the browser resolves it for the theme. */
 export function colour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const probe = document.createElement("span");
+  probe.style.color = `var(--color-${name})`;
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
 }

@@ -1,13 +1,13 @@
 "use client";
-// Words that are typed into a filter: they go into the address when the typing pauses, and come from there on "back".
+// A typed filter that goes into the address when the typing pauses, and follows the address on "back".
 import { useEffect, useRef, useState } from "react";
 
 const TYPING_MS = 350;
 
-/** What stands in the field, and how to change it. `ask` is called with it, without spaces around, unless it is wrong. */
+/** The text of the field, and its setter. `ask` is called with the trimmed text unless it is wrong. */
 export function useDebouncedText(asked: string, ask: (text: string) => void, isWrong: (text: string) => boolean = () => false) {
   const [typed, setTyped] = useState(asked);
-  const sent = useRef(asked); // what the address says because of this field: that must not undo what was typed since
+  const sent = useRef(asked); // what this field put into the address, which must not undo later typing
   const latest = useRef({ ask, isWrong });
   latest.current = { ask, isWrong };
   useEffect(() => {

@@ -1,5 +1,5 @@
 "use client";
-// Filters and choices live in the address, so that a view can be sent to somebody and "back" works.
+// Filters and choices are in the address, so that one can send a view to somebody, and "back" works.
 import { useSearchParams } from "next/navigation";
 import { useCallback, useEffect, useState } from "react";
 
@@ -10,7 +10,7 @@ export function useParam(name: string): [string, (value: string) => void] {
 
 const choosers = new Set<() => void>();
 
-/** As useParam, for a control that shows its own value: React would put the old one back until Next has heard of the new address. */
+/** Like useParam, for a select element: React would restore the old value until Next has noticed the new address. */
 export function useParamState(name: string): [string, (value: string) => void] {
   const [asked, ask] = useParam(name);
   const [chosen, setChosen] = useState(asked);
@@ -24,18 +24,17 @@ export function useParamState(name: string): [string, (value: string) => void] {
   return [chosen, ask];
 }
 
-/** Sets several at once; an empty one is taken out. Filters replace the entry in the history, `push` adds one.
- *
- * By the browser's own history, which Next follows: the page is the same, so nothing is fetched; and of two quick changes
- * the second one goes on from the first, which is in the address already when React has not heard of it yet.
+/**
+ * Sets several parameters; empty ones are removed. Uses the browser's own history, which Next follows: nothing is fetched,
+ * and the second of two quick changes sees the first one in the address, even if React has not drawn it yet.
  */
-export function setParams(changes: Record<string, string | string[]>, how: "replace" | "push" = "replace"): void {
+export function setParams(changes: Record<string, string | string[]>): void {
   const next = new URLSearchParams(window.location.search);
   for (const [name, value] of Object.entries(changes)) {
     next.delete(name);
     for (const one of [value].flat()) if (one) next.append(name, one);
   }
   const search = next.size > 0 ? `?${next}` : "";
-  window.history[`${how}State`](null, "", `${window.location.pathname}${search}`);
+  window.history.replaceState(null, "", `${window.location.pathname}${search}`);
   for (const look of choosers) look();
 }

@@ -1,5 +1,4 @@
 "use client";
-// Something was typed and not saved: whoever leaves is asked first.
 import type { Route } from "next";
 import { useRouter } from "next/navigation";
 import { type ReactNode, useEffect, useState } from "react";
@@ -7,7 +6,7 @@ import { Button } from "@/components/ui/button";
 import { Dialog } from "@/components/ui/dialog";
 import { BASE_PATH } from "./api/client";
 
-/** While `unsaved`, links to other pages ask first, and so does the browser. Render what it returns. */
+/** While `unsaved`, links to other pages and the browser ask before leaving. Render the result. */
 export function useUnsavedChanges(unsaved: boolean): ReactNode {
   const router = useRouter();
   const [to, setTo] = useState<string | null>(null);

@@ -1,24 +1,21 @@
-// Runs before the first paint, so that a dark screen never flashes white. "system" follows the system as it changes.
+// Runs before the first paint, so that a dark screen never flashes white. Without a choice, the system's preference applies.
 (() => {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
-    let chosen = "system";
+    let chosen = null;
     try {
-      chosen = localStorage.getItem("theme") ?? "system";
+      chosen = localStorage.getItem("theme");
     } catch {
-      // Storage may be forbidden; the system's choice is a good one.
+      // Storage may be forbidden.
     }
-    const theme = chosen === "system" ? (dark.matches ? "dark" : "light") : chosen;
-    document.documentElement.dataset.theme = theme === "dark" ? "dark" : "light";
+    document.documentElement.dataset.theme = chosen === "light" || chosen === "dark" ? chosen : "system";
   };
   apply();
-  dark.addEventListener("change", apply);
   addEventListener("themechange", apply);
   addEventListener("storage", apply);
 })();
 
-// A part of the program that did not come, as of a hub that restarts, is taken out of the document: Next waits for ever for one
-// that is there, and asks again for one that is not.
+// Removes scripts that failed to load, as from a hub that restarts: Next waits forever for a script that is in the document,
+// but loads one again that is not.
 addEventListener(
   "error",
   ({ target }) => {

@@ -1,17 +1,17 @@
-// Draws land and borders of the world once, as paths of whole numbers, for the map: a browser then needs neither the program
-// that projects the Earth nor half of the bytes. To be run after an update of world-atlas: npm run atlas
+// Projects land and borders of the world to paths of whole numbers, so that browsers need neither the projection library
+// nor the larger original data. Run it after an update of world-atlas: npm run atlas
 import { readFileSync, writeFileSync } from "node:fs";
 import { geoNaturalEarth1, geoPath } from "d3-geo";
 import { feature, mesh } from "topojson-client";
 
-const UNIT = 500; // as in components/mesh/world.ts: so many to a radian at the equator
-const UNSEEN_SOUTH = -60; // below the map's edge: Antarctica
+const UNIT = 500; // per radian at the equator, as in components/mesh/world.ts
+const SOUTH_EDGE = -60; // of the visible map
 
 const world = JSON.parse(readFileSync(new URL("../node_modules/world-atlas/countries-110m.json", import.meta.url), "utf8"));
 const { land, countries } = world.objects;
 const project = geoPath(geoNaturalEarth1().scale(UNIT).translate([0, 0])).digits(0);
 
-/** Each step from the one before: short numbers, which compress well. */
+/** In relative steps: short numbers, which compress well. */
 function relative(path) {
   let [drawn, last] = ["", ""];
   let [x, y] = [0, 0];
@@ -33,13 +33,13 @@ function relative(path) {
   return drawn;
 }
 
-function seen(polygons) {
-  return polygons.filter((polygon) => Math.max(...polygon[0].map(([, latitude]) => latitude)) > UNSEEN_SOUTH);
+function visible(polygons) {
+  return polygons.filter((polygon) => Math.max(...polygon[0].map(([, latitude]) => latitude)) > SOUTH_EDGE);
 }
 
 const [earth, ...more] = feature(world, land).features;
 if (!earth || more.length > 0) throw new Error("the land is expected to be one shape");
-const shape = { ...earth.geometry, coordinates: seen(earth.geometry.coordinates) };
+const shape = { ...earth.geometry, coordinates: visible(earth.geometry.coordinates) };
 const drawn = {
   land: relative(project(shape)),
   borders: relative(project(mesh(world, countries, (one, other) => one !== other))),

@@ -1,22 +1,49 @@
 import { expect, it } from "vitest";
-import { LogBuffer, type LogChunk } from "@/components/jobs/log-lines";
+import { LINE_CHARS_MAX, LogBuffer } from "@/components/jobs/log-lines";
 
-const texts = (...pieces: string[]) => {
-  const buffer = new LogBuffer();
-  const chunks = pieces.map((text, seq): LogChunk => ({ seq, attempt_id: "job_1-1", stream: "stdout", text }));
-  for (const chunk of chunks) buffer.add([chunk]);
-  return buffer.lines.map((line) => line.text);
-};
+/** The lines that come of these chunks, whether they arrive together or one by one. */
+function read(...texts: string[]): string[] {
+  const [together, oneByOne] = [new LogBuffer(), new LogBuffer()];
+  const chunks = texts.map((text, seq) => ({ seq, attempt_id: "job_1-1", stream: "stdout", text }));
+  together.add(chunks);
+  for (const chunk of chunks) oneByOne.add([chunk]);
+  expect(oneByOne.lines).toEqual(together.lines);
+  return together.lines.map((line) => line.text);
+}
 
-it("drops escapes, in whatever pieces they come", () => {
-  expect(texts("\x1b[31mred\x1b[0m \x1b]0;title\x07words")).toEqual(["red words"]);
-  expect(texts("\x1b", "[3", "1", "mred\x1b]0;ti", "tle\x1b", "\\ words")).toEqual(["red words"]);
+it.each([
+  ["joins what chunks cut apart", ["one\ntw", "o three"], ["one", "two three"]],
+  ["drops escapes", ["\x1b[31mred\x1b[0m \x1b]0;title\x07words"], ["red words"]],
+  ["drops escapes that chunks cut apart", ["\x1b", "[3", "1", "mred\x1b]0;ti", "tle\x1b", "\\ words"], ["red words"]],
+  ["lets a progress bar write over itself", ["10 %\r20 %\r\x1b[Kdone\n"], ["done"]],
+  ["shows control characters", ["a\x00"], ["a␀"]],
+])("%s", (_, texts, lines) => expect(read(...texts)).toEqual(lines));
+
+it("cuts a line without an end", () => {
+  const [line = ""] = read("x".repeat(LINE_CHARS_MAX * 2), "y");
+  expect([line.length, line.at(-1)]).toEqual([LINE_CHARS_MAX + 1, "…"]);
 });
 
-it("waits for the end of no escape for long: each piece would be searched with all before it", () => {
+it("does not wait long for the end of an escape", () => {
   const digits = "1".repeat(5000);
   for (const begin of ["\x1b[", "\x1b]"]) {
-    expect(texts(begin + digits)[0]).toContain(digits);
-    expect(texts(begin, ...digits)[0]).toContain("1".repeat(900));
+    expect(read(begin + digits)[0]).toContain(digits);
+    expect(read(begin, ...digits)[0]).toContain("1".repeat(900));
   }
+});
+
+it("keeps streams and attempts apart", () => {
+  const buffer = new LogBuffer();
+  buffer.add([
+    { seq: 1, attempt_id: "job_1-1", stream: "stdout", text: "out" },
+    { seq: 2, attempt_id: "job_1-1", stream: "stderr", text: "err\n" },
+    { seq: 3, attempt_id: "job_1-1", stream: "stdout", text: " more\n" },
+    { seq: 4, attempt_id: "job_1-2", stream: "stdout", text: "again\n" },
+  ]);
+  expect(buffer.lines.map(({ stream, text }) => `${stream}: ${text}`)).toEqual([
+    "stdout: out more",
+    "stderr: err",
+    "mark: Attempt 2",
+    "stdout: again",
+  ]);
 });

@@ -17,8 +17,8 @@ it("keeps the hub's own words", () => {
 it.each([
   ["a broken connection", new TypeError("Failed to fetch"), "The hub does not answer"],
   ["no answer", undefined, "The hub does not answer"],
-  ["a proxy's page", "<html>502</html>", "The hub could not be understood"],
-  ["a bug", new Error("x"), "The hub could not be understood"],
+  ["a proxy's page", "<html>502</html>", "Unexpected answer"],
+  ["a bug", new Error("x"), "Unexpected answer"],
 ])("explains %s", (_, error, title) => {
   expect(asProblem(error)).toMatchObject({ title, status: 0, code: "unreachable" });
 });

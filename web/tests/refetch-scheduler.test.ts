@@ -60,16 +60,16 @@ it("keeps to the pause that a query asks for", async () => {
   expect(statement.mock.calls.length).toBeLessThanOrEqual(5);
 });
 
-it("asks for everything after a break at once, whatever pause was left; refusals and manual queries stay", async () => {
+it("asks for everything after a break at once, whatever pause was left; refusals and paused queries stay", async () => {
   const jobs = await watch("/jobs", { tookMs: 5000 });
-  const manual = await watch("/events", { meta: { manualRefetch: true } });
+  const paused = await watch("/events", { meta: { isPaused: true } });
   const refused = vi.fn(() => Promise.reject(new Error("403")));
   stops.push(new QueryObserver(queries, { queryKey: ["/admin"], queryFn: refused }).subscribe(() => {}));
   scheduler.refetchNamed(["/jobs"]);
   await vi.advanceTimersByTimeAsync(5300);
   scheduler.refetchAfterBreak();
   await vi.advanceTimersByTimeAsync(300);
-  expect([jobs.mock.calls.length, manual.mock.calls.length, refused.mock.calls.length]).toEqual([2, 0, 1]);
+  expect([jobs.mock.calls.length, paused.mock.calls.length, refused.mock.calls.length]).toEqual([2, 0, 1]);
 });
 
 it("only marks what nobody looks at", async () => {
@@ -81,32 +81,41 @@ it("only marks what nobody looks at", async () => {
   expect(queries.getQueryState(["/nodes"])?.isInvalidated).toBe(true);
 });
 
-it("fetches of a scrolled list the first page alone", async () => {
+it("fetches the first page of a scrolled list, and the pages whose rows changed", async () => {
   const asked: unknown[] = [];
+  const jobs: Record<string, string[]> = { null: ["e", "d"], d: ["c", "b"], b: ["a"] };
+  const pageOf = (param: unknown) => ({ jobs: jobs[String(param)]?.map((id) => ({ id })), next: jobs[String(param)]?.at(-1) });
   const options = {
-    queryKey: ["/groups"],
-    queryFn: async ({ pageParam }: { pageParam?: unknown }) => {
+    queryKey: ["/jobs"],
+    queryFn: async ({ pageParam = null }: { pageParam?: unknown }) => {
       asked.push(pageParam);
-      return { groups: [{ id: "new" }, { id: "b" }], next: "b" };
+      return pageOf(pageParam);
     },
   };
   stops.push(new QueryObserver(queries, options).subscribe(() => {}));
   await vi.advanceTimersByTimeAsync(0);
-  const scrolled = {
-    pages: [
-      { groups: [{ id: "b" }], next: "b" },
-      { groups: [{ id: "a" }], next: null },
-    ],
-    pageParams: [null, "b"],
-  };
-  queries.setQueryData(["/groups"], scrolled);
+  queries.setQueryData(["/jobs"], { pages: [null, "d", "b"].map(pageOf), pageParams: [null, "d", "b"] });
   asked.length = 0;
-  scheduler.refetchNamed(["/groups"]);
+  jobs.null = ["f", "e"];
+  jobs.d = ["c", "a"]; // b is gone
+  scheduler.refetchNamed(["/jobs", "b"]);
   await vi.advanceTimersByTimeAsync(300);
-  expect(asked).toEqual([null]);
-  expect(queries.getQueryData(["/groups"])).toMatchObject({
-    pages: [{ groups: [{ id: "new" }, { id: "b" }] }, { groups: [{ id: "a" }] }],
+  expect(asked).toEqual([null, "d"]);
+  expect(queries.getQueryData(["/jobs"])).toMatchObject({
+    pages: [{ jobs: [{ id: "f" }, { id: "e" }, { id: "d" }] }, { jobs: [{ id: "c" }, { id: "a" }] }],
   });
+  asked.length = 0;
+  scheduler.refetchAfterBreak();
+  await vi.advanceTimersByTimeAsync(300);
+  expect(asked).toEqual([null, "d"]);
+});
+
+it("leaves the refetch to a query that has its own way", async () => {
+  const refetch = vi.fn(async () => {});
+  const jobs = await watch("/jobs", { meta: { refetch } });
+  scheduler.refetchNamed(["/jobs"]);
+  await vi.advanceTimersByTimeAsync(1000);
+  expect([jobs.mock.calls.length, refetch.mock.calls.length]).toEqual([0, 1]);
 });
 
 it("does nothing once it is stopped", async () => {

@@ -1,11 +1,12 @@
 import { expect, it } from "vitest";
-import { asCli } from "@/components/submit/as-cli";
 import { EMPTY } from "@/components/submit/form";
+import { fromJob } from "@/components/submit/from-job";
 import { quoteBody, readForm } from "@/components/submit/request";
+import { asCli } from "@/components/submit/snippet";
 import { type Column, sortRows } from "@/components/ui/data-table";
 
 it("sends only what was filled in", () => {
-  const form = { ...EMPTY, source: "print(1)", ram: "4GB", timeout: "10m", maxPrice: "2.5", env: "A=b=c", tiers: "h100, cpu" };
+  const form = { ...EMPTY, source: "print(1)", ram: "4GB", timeout: "10m", max_price: "2.5", env: "A=b=c", tier: "h100, cpu" };
   const { spec, terms, errors } = readForm(form);
   expect(spec).toEqual({
     kind: "script",
@@ -25,12 +26,12 @@ it("marks each field that cannot be read", () => {
     command: "echo 'x",
     ram: "lots",
     timeout: "soon",
-    maxPrice: "-1",
-    runs: "1001",
+    max_price: "-1",
+    slices: "1001",
     env: "A",
   } as const;
   const { errors } = readForm({ ...EMPTY, ...wrong });
-  expect(Object.keys(errors).sort()).toEqual(["command", "env", "maxPrice", "ram", "runs", "timeout"]);
+  expect(Object.keys(errors).sort()).toEqual(["command", "env", "max_price", "ram", "slices", "timeout"]);
   expect(errors.command).toBe("A quote is not closed.");
 });
 
@@ -42,6 +43,43 @@ it("shows a command that a shell reads as the form was meant", () => {
     "pool artifacts get d1 './-in put.csv'\n" +
       "pool submit --label=-x --input './-in put.csv' -- python -c 'print('\\''hi'\\'')'",
   );
+});
+
+it("fills in the form from an earlier job as it was submitted", () => {
+  const needs = { cores: 0.5, ram_mb: 512, disk_mb: 1000, gpus: 0, vram_mb: 0, tiers: ["cpu"], regions: [], tags: ["a", "b"] };
+  const more = { prefer_tags: [], exclude_tags: [], exclude_hosts: [], properties: { rack: "7" }, host: null };
+  const spec = { kind: "command", name: "echo", argv: ["echo", "two words"], needs: { ...needs, ...more }, net: [], labels: [] };
+  const rest = { timeout_s: 5400, dependencies: ["rich"], env: { A: "1" }, inputs: [], checkpoints: false, moves: true };
+  const terms = {
+    retries: 2,
+    priority: 0,
+    verify: "adaptive",
+    compare: "exact",
+    max_price: 2_500_000,
+    after: [],
+    group_id: null,
+  };
+  const job = { ...terms, spec: { ...spec, ...rest } } as unknown as Parameters<typeof fromJob>[0];
+  const { form, left } = fromJob(job) ?? {};
+  expect(form).toEqual({
+    ...EMPTY,
+    kind: "command",
+    command: "echo 'two words'",
+    name: "echo",
+    cores: "0.5",
+    ram: "512MB",
+    disk: "1GB",
+    tier: "cpu",
+    tags: "a, b",
+    properties: "rack=7",
+    timeout: "90m",
+    dependencies: "rich",
+    env: "A=1",
+    moves: true,
+    retries: "2",
+    verify: "adaptive",
+  });
+  expect(left).toEqual(["its maximum price of 2.50 credits per hour"]);
 });
 
 interface Row {

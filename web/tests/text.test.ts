@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import { LINE_CHARS_MAX, LogBuffer } from "@/components/jobs/log-lines";
 import { writeValue } from "@/components/jobs/wire-value";
 import { highlight } from "@/components/submit/highlight";
 import { eventLabel } from "@/lib/event-labels";
@@ -42,43 +41,6 @@ describe("highlight", () => {
   it("leaves other files and very long ones plain", () => {
     expect(highlight(source, "job.sh")).toEqual([{ kind: "plain", text: source }]);
     expect(highlight("1 ".repeat(30_000), "job.py")).toHaveLength(1);
-  });
-});
-
-describe("log lines", () => {
-  const read = (...texts: string[]) => {
-    const buffer = new LogBuffer();
-    buffer.add(texts.map((text, seq) => ({ seq, attempt_id: "job_1-1", stream: "stdout", text })));
-    return buffer.lines.map((line) => line.text);
-  };
-
-  it("joins what chunks cut apart, also inside an escape", () => {
-    expect(read("one\ntw", "o \x1b[3", "1mred\x1b[0m\n", "three")).toEqual(["one", "two red", "three"]);
-  });
-
-  it("lets a progress bar write over itself, and shows control characters", () => {
-    expect(read("10 %\r20 %\r\x1b[Kdone\n\x00")).toEqual(["done", "␀"]);
-  });
-
-  it("cuts a line without an end", () => {
-    const [line = ""] = read("x".repeat(LINE_CHARS_MAX * 2), "y");
-    expect([line.length, line.at(-1)]).toEqual([LINE_CHARS_MAX + 1, "…"]);
-  });
-
-  it("keeps streams and attempts apart", () => {
-    const buffer = new LogBuffer();
-    buffer.add([
-      { seq: 1, attempt_id: "job_1-1", stream: "stdout", text: "out" },
-      { seq: 2, attempt_id: "job_1-1", stream: "stderr", text: "err\n" },
-      { seq: 3, attempt_id: "job_1-1", stream: "stdout", text: " more\n" },
-      { seq: 4, attempt_id: "job_1-2", stream: "stdout", text: "again\n" },
-    ]);
-    expect(buffer.lines.map(({ stream, text }) => `${stream}: ${text}`)).toEqual([
-      "stdout: out more",
-      "stderr: err",
-      "mark: Attempt 2",
-      "stdout: again",
-    ]);
   });
 });
 

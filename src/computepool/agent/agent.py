@@ -1,4 +1,4 @@
-"""A running agent: makes its parts, starts them, and stops them in the right order."""
+"""The agent: creates its parts, runs them, and stops them in the right order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
-from computepool.agent.execution.attempt_table import AttemptTable
-from computepool.agent.execution.attempts import Attempt
+from computepool.agent.execution.attempts import Attempt, AttemptTable
 from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
@@ -60,17 +59,18 @@ from computepool.core.resources import NodeState
 from computepool.protocol.nodes.nodes import Profile
 
 _log = logging.getLogger(__name__)
-#: The owner waits for it at a terminal.
+#: Short, because the owner waits at a terminal.
 _NAME_TIMEOUT_S = 2.0
-_HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
+#: Statuses that only the hub can determine.
+_HUB_STATUSES = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the agent learned about its machine before starting."""
+    """The sandbox and the hardware, inspected before the agent starts."""
 
     sandbox: Sandbox
-    runtime: Runtime | None
+    runtime: Runtime
     cards: tuple[DetectedCard, ...]
     profile: Profile
 
@@ -111,22 +111,12 @@ class Agent:
         self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, limits=limits)
         self._provisions = self._make_provisions()
         self._pool = WorkerPool(
-            self._job_environment,
-            self._provisions,
-            self._artifacts,
-            folders=self._folders,
-            clock=clock,
-            limits=limits,
+            self._job_environment, self._provisions, self._artifacts, folders=self._folders, clock=clock, limits=limits
         )
         self._lane_cpus = self._make_lane_cpus()
         self._executor = self._make_executor()
         self.benchmark = Benchmark(
-            self._job_environment,
-            client,
-            identity,
-            executor=self._executor,
-            work_dir=config.work_dir,
-            clock=clock,
+            self._job_environment, client, identity, executor=self._executor, work_dir=config.work_dir, clock=clock
         )
         self.result_delivery = ResultDelivery(client, identity, data_dir=config.data_dir, limits=limits)
         self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
@@ -141,7 +131,7 @@ class Agent:
             self._identity,
             clock=clock,
             limits=limits,
-            on_answer=lambda attempt_id, _: self._table.settle(attempt_id),
+            on_settled=self._table.settle,
             is_busy=lambda: self._executor.waiting > 0,
         )
 
@@ -161,7 +151,7 @@ class Agent:
         ids = lent_ids(usable_ids(), cores, seed=str(config.data_dir))
 
         def may_stretch(attempt: Attempt) -> bool:
-            # Jobs of others are billed and compared by their time, so they get exactly what they asked for.
+            # Jobs of others are billed and compared by their time, so they get exactly what they requested.
             return attempt.grant.account_id == owner if config.elastic is None else config.elastic
 
         return LaneCpus(Cpus(ids, cores), may_stretch=may_stretch)
@@ -221,19 +211,9 @@ class Agent:
 
     def _make_loop(self) -> NodeLoop:
         config, machine = self._config, self._machine
-        gatekeeper = Gatekeeper(
-            self._identity,
-            level=machine.sandbox.level,
-            trusted=config.trusted,
-            cards=len(machine.cards),
-            network=config.network,
-            lends_gpus=config.gpus is True,
-            rules=OwnerRules(config.data_dir),
-            capacity=machine.profile.capacity(),
-        )
         return NodeLoop(
             self._client,
-            gatekeeper,
+            Gatekeeper(self._identity, machine.profile, OwnerRules(config.data_dir)),
             machine.profile,
             table=self._table,
             executor=self._executor,
@@ -242,7 +222,7 @@ class Agent:
             benchmark=self.benchmark,
             result_delivery=self.result_delivery,
             fence=self._fence,
-            nearby=self._egress.near,
+            nearby=self._egress.nearby,
             watcher=self._watcher,
             paused=config.paused_path.exists(),
             clock=self._clock,
@@ -291,7 +271,7 @@ class Agent:
         if word == "clear_cache":
             return await self._clear_cache()
         try:
-            if word == "pause":  # Saved first: a pause must survive a restart.
+            if word == "pause":  # saved first, because a pause must survive a restart
                 write_private(self._config.paused_path, b"")
                 self.loop.set_local_state(NodeState.PAUSED)
             elif word == "resume":
@@ -322,12 +302,12 @@ class Agent:
             until_ms = await self._keyring.rekey()
         except ComputePoolError as error:
             return {"error": error.detail}
-        except OSError as error:  # The new key is saved before the hub learns of it, so nothing has changed.
+        except OSError as error:  # The key is saved before it is sent to the hub, so nothing has changed.
             return {"error": f"The new key could not be saved: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
     async def _status_with_name(self) -> dict[str, Any]:
-        """The status with the owner's name, which only the hub knows. It is fetched once, with a short timeout."""
+        """The status with the owner's name, which is fetched once from the hub."""
         if not self._owner_name and self._is_connected():
             with contextlib.suppress(ComputePoolError, TimeoutError):
                 async with asyncio.timeout(_NAME_TIMEOUT_S):
@@ -356,7 +336,7 @@ class Agent:
             "running": [
                 {
                     "attempt_id": head.id,
-                    **manifest(head.grant, head.spec).as_dict(),
+                    **asdict(manifest(head.grant, head.spec)),
                     "cpu_ids": list(lane.cpu_ids),
                     "load": None if head.load is None else head.load.wire(now).model_dump(),
                     "ran_s": 0.0 if head.started_at is None else round(now - head.started_at, 1),
@@ -379,9 +359,9 @@ class Agent:
         return contact is not None and self._clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
 
     def _status(self) -> NodeStatus:
-        """The same status that the hub shows, including what only the hub knows: prices, and how jobs ended."""
+        """The status as the hub shows it."""
         rest = rest_reason(self.loop.state, Contact(reachable=self._is_connected()), cooling=False)
-        if rest is None and self.loop.hub_status in _HUB_KNOWS:
+        if rest is None and self.loop.hub_status in _HUB_STATUSES:
             return NodeStatus(self.loop.hub_status)
         return node_status(rest, banned=False, floor_met=True, jobs=len(self._executor.attempts))
 
@@ -397,13 +377,13 @@ class Agent:
             if loop.local_state is loop.state:
                 return f"The node is {loop.state.value}. To resume: pool node resume"
             return f"The node was set to {loop.state.value} at the hub. To resume: pool node resume {self._config.name}"
-        if (status := self._status()) in _HUB_KNOWS:
+        if (status := self._status()) in _HUB_STATUSES:
             return status_sentence(status)
         return "No queued job fits this node now; `pool node why` shows which jobs wait and why they do not run here."
 
 
 def _clear_work_dir(config: AgentConfig) -> None:
-    """Remove what an agent that was killed left behind; its jobs died with it."""
+    """Remove the folders of an agent that was killed; its jobs died with it."""
     volumes.sweep(config.work_dir)
     for leftover in config.work_dir.glob("*"):
         remove_tree(leftover)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.agent import Agent, Machine
-from computepool.agent.clock import AgentClock, SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import card_test, probe
@@ -37,19 +37,19 @@ from computepool.protocol.nodes.nodes import Profile
 _log = logging.getLogger(__name__)
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
-#: How long the first contact waits for a hub that is only just starting.
+#: How long the first contact waits for a hub that is starting.
 ENROL_WAIT_S = 60.0
-#: Descriptors that the agent asks for. More would only make programs slow that close them all one by one.
+#: Descriptors that the agent requests. More would slow down programs that close them all one by one.
 OPEN_FILES_MAX = 65_536
 
 
 def run(config: AgentConfig, *, console: bool = False) -> None:
     """Blocks until the node is stopped or drained. Raises ComputePoolError with one sentence for the owner.
 
-    With `console` its owner sits before it: who it is and what it does is said in words, and logged into a file.
+    `console`: for an owner at a terminal, print what the node does, and log to a file.
     """
     prepare_data_dir(config.data_dir)
-    watcher = OwnerConsole(clock=SystemAgentClock(), limits=config.limits) if console else Watcher()
+    watcher = OwnerConsole(clock=AgentClock(), limits=config.limits) if console else Watcher()
     if console:
         owner_console.log_to_file(config.data_dir, watcher, limits=config.limits, format=_FORMAT)
         watcher.show("Checking this machine and testing its sandbox ...")
@@ -66,13 +66,13 @@ def run(config: AgentConfig, *, console: bool = False) -> None:
                 field="code",
             )
         machine = inspect(config)
-        # The plain loop: uvloop starts processes three times slower.
+        # Not uvloop, which starts processes three times slower.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(_run(config, identity, machine, watcher=watcher))
 
 
 def raise_open_files() -> None:
-    """As many descriptors as this user may have, within reason: each job takes several. Jobs have a limit of their own."""
+    """Allow more descriptors, of which each job takes several. Jobs have a limit of their own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -80,23 +80,25 @@ def raise_open_files() -> None:
 
 
 def inspect(config: AgentConfig) -> Machine:
-    """Prepare the jobs' Python, test the sandboxes and look at the hardware. Seconds at the first start."""
+    """Prepare the jobs' Python, test the sandboxes and probe the hardware. The first start takes seconds."""
     config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     config.work_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
     hardware = probe.probe(config)
-    chosen = levels.choose(
-        lambda level: selftest.level_report(level, sandbox_config), config.sandbox, cards=bool(hardware.cards)
+    level = levels.choose(
+        lambda level: selftest.report(selftest.BACKENDS[level], sandbox_config),
+        config.sandbox,
+        cards=bool(hardware.cards),
     )
-    sandbox = levels.make(chosen.level, sandbox_config)
+    sandbox = selftest.BACKENDS[level](sandbox_config)
     if reason := card_test.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
-        _log.warning("not lending graphics cards at level %s: %s", chosen.level.label, reason)
+        _log.warning("not lending graphics cards at level %s: %s", level.label, reason)
         hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(
         config,
         hardware,
-        level=chosen.level,
+        level=level,
         python=PYTHON,
         fetches_python=pythons.fetchable(config),
         version=version(),
@@ -109,14 +111,14 @@ def inspect(config: AgentConfig) -> Machine:
         profile.ram_mb,
         profile.disk_mb,
         ", ".join(card.name for card in hardware.cards) or "no GPU",
-        chosen.level.label,
+        level.label,
         runtime.short,
     )
     return Machine(sandbox=sandbox, runtime=runtime, cards=hardware.cards, profile=profile)
 
 
 async def _run(config: AgentConfig, identity: Identity | None, machine: Machine, *, watcher: Watcher) -> None:
-    clock = SystemAgentClock()
+    clock = AgentClock()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -152,7 +154,7 @@ async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clo
                 raise Unavailable(f"The node could not be enrolled: {error.detail}") from error
             await asyncio.sleep(min(2.0, backoff.delay_s(error)))
         except Conflict as error:
-            key_path.unlink(missing_ok=True)  # The key has a node already; the next try makes a new one.
+            key_path.unlink(missing_ok=True)  # The key belongs to a node already; the next try makes a new one.
             raise Conflict(f"The node could not be enrolled: {error.detail}") from error
         except ComputePoolError as error:
             raise type(error)(f"The node could not be enrolled: {error.detail}", field=error.field) from error
@@ -173,7 +175,7 @@ def version() -> str:
 
 @contextlib.contextmanager
 def only_agent(data_dir: Path) -> Iterator[None]:
-    """Two agents with one identity would fight over leases: the second one must not start."""
+    """Refuse to start a second agent: two with one identity would fight over leases."""
     try:
         lock = open_lock(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""`python -m computepool.cli` is `pool`: how `pool up` starts its own parts, wherever the script is installed."""
+"""`python -m computepool.cli` is `pool`. `pool up` starts its processes this way, wherever the script is installed."""
 
 from __future__ import annotations
 

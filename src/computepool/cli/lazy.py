@@ -1,7 +1,7 @@
-"""Groups of commands that are imported when they are called: a command, and `--help`, load what they need and no more.
+"""Command groups whose commands are imported when they are called, so that a command and `--help` start quickly.
 
-Typer converts every value with pydantic, which takes longer to import than most commands take to run. So values that are
-of their type already (text, and what is not given) are taken as they are.
+Typer converts every value with pydantic, which takes longer to import than most commands take to run. So values that
+already have the right type, such as text and defaults, are not converted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from computepool.cli.options import takes_json
 
 
 def lazy_group(table: str) -> type[TyperGroup]:
-    """`table`: by line the name of a command, its place (`module:name` below `computepool.cli`), and its line in the help."""
+    """`table`: a line for each command with its name, location (`module:name` below `computepool.cli`), and help line."""
     rows = [line.split(maxsplit=2) for line in table.strip().splitlines()]
     elsewhere = {name: (place, line) for name, place, line in rows}
     return type("LazyCommands", (LazyGroup,), {"elsewhere": elsewhere})
@@ -32,9 +32,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands.update(
-            {name: TyperCommand(name, help=line) for name, (_, line) in self.elsewhere.items()}
-        )
+        self.commands.update({name: TyperCommand(name, help=line) for name, (_, line) in self.elsewhere.items()})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _convert_late(self, ctx)
@@ -48,34 +46,34 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
     def load(self, name: str) -> Any:
-        """The command itself: what stands at its place is a group, a command, or the function of one."""
-        place, line = self.elsewhere[name]
-        module, _, attribute = place.partition(":")
+        """Import the command. Its location holds a group, a command, or the function of a command."""
+        location, line = self.elsewhere[name]
+        module, _, attribute = location.partition(":")
         found = getattr(import_module(f"computepool.cli.{module}"), attribute)
-        how: Any = {"pretty_exceptions_short": True, "rich_markup_mode": None}
+        settings: Any = {"pretty_exceptions_short": True, "rich_markup_mode": None}
         if isinstance(found, typer.Typer):
-            _give_json(found)
+            _add_json_to_group(found)
             info = TyperInfo(found, name=name)
             if found.registered_callback is None:
                 info.help = line
-            return get_group_from_info(info, suggest_commands=True, **how)
+            return get_group_from_info(info, suggest_commands=True, **settings)
         command = found if isinstance(found, CommandInfo) else CommandInfo(name, callback=found)
-        _take_json(command)
-        return get_command_from_info(command, **how)
+        _add_json(command)
+        return get_command_from_info(command, **settings)
 
 
-def _give_json(group: typer.Typer) -> None:
-    """To each command of a group, and to the group itself where it can be called without one."""
+def _add_json_to_group(group: typer.Typer) -> None:
+    """Add --json to each command of a group, and to the group itself if it can be called without a command."""
     for command in group.registered_commands:
-        _take_json(command)
+        _add_json(command)
     if group.registered_callback is not None:
-        _take_json(group.registered_callback)
+        _add_json(group.registered_callback)
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
-            _give_json(inner.typer_instance)
+            _add_json_to_group(inner.typer_instance)
 
 
-def _take_json(info: CommandInfo | TyperInfo) -> None:
+def _add_json(info: CommandInfo | TyperInfo) -> None:
     if info.callback is not None:
         info.callback = takes_json(info.callback)
 
@@ -90,8 +88,8 @@ def _convert_late(command: Any, ctx: Any) -> None:
 class _LateParam(RuntimeParam):
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
         inner = get_args(self.annotation)
-        ready = all(_is(item, inner[0]) for item in value) if inner else _is(value, self.annotation)
-        if ready and self.parameter_info.parser is None:
+        converted = all(_is(item, inner[0]) for item in value) if inner else _is(value, self.annotation)
+        if converted and self.parameter_info.parser is None:
             return value
         return build_runtime_param(param.type_descriptor)._coerce_value(value, param=param, ctx=ctx)
 

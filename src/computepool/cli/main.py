@@ -1,6 +1,6 @@
-"""The `pool` command: puts the subcommands together and turns every error into a sentence and an exit code.
+"""The `pool` command: assembles the subcommands, and turns every error into a sentence and an exit code.
 
-Start-up matters: only typer is imported here, a command's module when it is called, and what it needs when it runs.
+For a short start-up time, this imports only typer. The module of a command is imported when the command is called.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ app = typer.Typer(
 @app.callback()
 def pool(
     *,
-    hub: Annotated[
-        str | None, typer.Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="Hub address.")
-    ] = None,
+    hub: Annotated[str | None, typer.Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="Hub address.")] = None,
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """ComputePool: pool idle machines into one computer.
@@ -84,13 +82,13 @@ def pool(
 
 
 def main() -> None:
-    """The console script. Never a traceback, unless COMPUTEPOOL_DEBUG asks for it."""
+    """The console script. Prints tracebacks only if COMPUTEPOOL_DEBUG is set."""
     if "--version" in sys.argv[1:2]:
         from importlib.metadata import version
 
         output.write_line(version("computepool"))
         return
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for them reads all that is installed
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # searching for plug-ins is slow
     try:
         app()
     except KeyboardInterrupt:
@@ -104,34 +102,25 @@ def main() -> None:
 
 
 def report(error: Exception) -> int:
-    """One sentence on stderr; returns the exit code."""
+    """Print one sentence to stderr; returns the exit code."""
     from computepool.sdk import errors
 
-    if isinstance(error, errors.HubUnreachable):
-        output.note(
-            f"{error} Is it running? Start one here with `pool up`, or sign in to another one with `pool login URL`."
-        )
-        return EXIT_UNREACHABLE
-    if isinstance(error, errors.Unavailable | errors.RateLimited):
-        output.note(str(error))
-        return EXIT_UNREACHABLE
-    if isinstance(error, errors.InsufficientCredits):
-        output.note(f"{error} Check your balance: pool credits")
-        return EXIT_REFUSED
-    if isinstance(error, errors.Unauthenticated | errors.Forbidden):
-        hint = (
-            " Sign in with `pool login`."
-            if "login" not in str(error) and isinstance(error, errors.Unauthenticated)
-            else ""
-        )
-        output.note(f"{error}{hint}")
-        return EXIT_REFUSED
-    if isinstance(error, errors.JobError):
-        output.note(str(error))
-        return EXIT_FAILED
-    if isinstance(error, errors.ComputePoolError):
-        output.note(str(error))
-        return EXIT_USAGE
+    sign_in = "" if "login" in str(error) else " Sign in with `pool login`."
+    start = " Is it running? Start one here with `pool up`, or sign in to another one with `pool login URL`."
+    table: tuple[tuple[type[Exception], str, int], ...] = (  # the first match counts
+        (errors.HubUnreachable, start, EXIT_UNREACHABLE),
+        (errors.Unavailable, "", EXIT_UNREACHABLE),
+        (errors.RateLimited, "", EXIT_UNREACHABLE),
+        (errors.InsufficientCredits, " Check your balance: pool credits", EXIT_REFUSED),
+        (errors.Unauthenticated, sign_in, EXIT_REFUSED),
+        (errors.Forbidden, "", EXIT_REFUSED),
+        (errors.JobError, "", EXIT_FAILED),
+        (errors.ComputePoolError, "", EXIT_USAGE),
+    )
+    for kind, hint, code in table:
+        if isinstance(error, kind):
+            output.note(f"{error}{hint}")
+            return code
     if isinstance(error, TimeoutError):
         output.note(f"Timed out: {error}.")
         return EXIT_FAILED

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the one that gives a command all requirements of a job."""
+"""Options that several commands share, and tables of options that are added to commands as a whole."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -18,61 +19,28 @@ from computepool.core.plaintext import printable
 if TYPE_CHECKING:
     from computepool.sdk import JobOptions, Pool
 
-#: A person waits for the answer; a script that must survive a restart uses --wait or the SDK.
+T = TypeVar("T")
+#: Short, because a user waits for the reply; a script that must survive a restart uses --wait or the SDK.
 RETRY_FOR_S = 3.0
-#: Where a command finds what stood after `--`.
+#: Commands that follow or wait survive a restart of the hub.
+WATCH_RETRY_FOR_S = 300.0
+#: Key in the context's `meta` for the arguments after `--`.
 REST = "computepool.rest"
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
-#: Of what runs until it is stopped.
+Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
+#: For commands that run until they are stopped.
 LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document per line.")]
 Limit = Annotated[
     int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="Maximum number of results.")
-]
-Saves = Annotated[
-    bool | None,
-    typer.Option(
-        "--checkpoints/--no-checkpoints",
-        help="The job saves checkpoints, and another node can resume it. Detected for scripts that use"
-        " computepool.checkpoint or print ::checkpoint.",
-    ),
-]
-Autodetect = Annotated[
-    bool | None,
-    typer.Option(
-        "--autodetect/--no-autodetect",
-        help="Send local modules that the script imports, and install its packages in the versions installed here.",
-    ),
-]
-Moves = Annotated[
-    bool | None,
-    typer.Option("--moves/--no-moves", help="The job moves to hosts that it names (dispatch_to, ::move)."),
-]
-Seals = Annotated[
-    bool | None,
-    typer.Option(
-        "--seal/--no-seal", help="Encrypt results to your key (pool seal). Sealed results cannot be verified."
-    ),
-]
-Children = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="How many jobs it may submit while it runs (computepool.connect()). Default: none.",
-    ),
-]
-ChildrenBudget = Annotated[
-    str | None,
-    typer.Option(metavar="CREDITS", help="Maximum total cost of these jobs. Default: its own hold times N."),
 ]
 
 _open: list[Pool] = []
 
 
 def open_pool(*, retry_for: float = RETRY_FOR_S) -> Pool:
-    """Closed by close_pools() when the command is over, however it ended."""
+    """Connect to the hub; main() closes the connection when the command ends."""
     from computepool.sdk import connect
     from computepool.sdk.files import sealing
 
@@ -82,32 +50,48 @@ def open_pool(*, retry_for: float = RETRY_FOR_S) -> Pool:
     return pool
 
 
+@contextmanager
+def note_if_interrupted(text: str) -> Iterator[None]:
+    """Print `text`, which says how to continue, if Ctrl-C or an unreachable hub ends the wait inside the block."""
+    from computepool.sdk.errors import HubUnreachable
+
+    try:
+        yield
+    except (KeyboardInterrupt, HubUnreachable) as error:
+        output.note(text if isinstance(error, HubUnreachable) else f"\n{text}")
+        raise
+
+
 def confirm(question: str) -> None:
-    """Before what cannot be undone. A script must say --yes: it cannot have read what was shown."""
+    """Ask before an action that cannot be undone. Without a terminal, --yes is required."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("There is no terminal to confirm on; pass --yes.")
     typer.confirm(printable(question), abort=True, err=True)
 
 
-def find_id(kind: str, word: str) -> str:
-    """The id of the job, node, group or account that is meant by an id, the beginning of one, a name, or `last`."""
-    from computepool.protocol.references import ReferenceKind
-    from computepool.sdk.client import references
+def _finder(kind: str) -> Callable[[str], str]:
+    """A parser for typer that asks the hub for the ID of a job, node, group or account.
 
-    return references.find_id(open_pool().transport, ReferenceKind(kind), word)
+    It takes an ID, an ID prefix, a name, or `last`.
+    """
 
+    def find(word: str) -> str:
+        from computepool.protocol.references import ReferenceKind
+        from computepool.sdk.client.resource import find_id
 
-def find_after(word: str) -> str:
-    return find_id("job", word)
+        return find_id(open_pool().transport, ReferenceKind(kind), word)
+
+    find.__name__ = kind
+    return find
 
 
 def find_host(word: str) -> str:
-    """The hub reads names of hosts in its own way; only the beginning of an id is made whole."""
-    return find_id("node", word) if word.startswith("node_") else word
+    """Complete an ID prefix. Names stay, because the hub resolves names of hosts by its own rules."""
+    return _finder("node")(word) if word.startswith("node_") else word
 
 
 def ask_passphrase() -> str:
-    """From the person at the terminal; nobody is asked where there is none."""
+    """Prompt on the terminal; empty if there is none."""
     if not sys.stdin.isatty():
         return ""
     return str(typer.prompt("Passphrase of your sealing key", hide_input=True, err=True))
@@ -118,192 +102,172 @@ def close_pools() -> None:
         _open.pop().close()
 
 
-_After = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="JOB",
-        help="Start only after this job (ID, name, or `last`) has succeeded.",
-        parser=find_after,
+def _option(name: str, help_: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(f"--{name}", metavar=name.upper(), help=help_, parser=_finder(name))
+    return found
+
+
+_JOB = "ID, unique ID prefix, name, or `last`."
+# Commands receive the complete ID.
+JobId = Annotated[str, typer.Argument(metavar="JOB", help=f"Job: {_JOB}", parser=_finder("job"))]
+JobIds = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB…", help="Jobs: IDs, unique ID prefixes, names, or `last`.", parser=_finder("job")),
+]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Node name or ID.")]
+AccountName = Annotated[str, typer.Argument(metavar="NAME", help="Account name or ID.")]
+OfJob = Annotated[str | None, _option("job", f"Filter by job: {_JOB}")]
+OfNode = Annotated[str | None, _option("node", "Filter by node: name, ID, or unique ID prefix.")]
+OfGroup = Annotated[str | None, _option("group", "Filter by group: name, ID, unique ID prefix, or `last`.")]
+OfAccount = Annotated[str | None, _option("account", "Account, by name or ID (admin only).")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="How far back: 30m, 2h, 7d.")]
+
+
+def filters(given: dict[str, Any]) -> dict[str, Any]:
+    """Convert --since to the hub's parameter."""
+    from computepool.sdk.client.sizes import seconds
+    from computepool.sdk.clock import now_ms
+
+    if "since_ms" in given:
+        given["since_ms"] = now_ms() - round(seconds(given["since_ms"], what="--since") * 1000)
+    return given
+
+
+def option(kind: Any, metavar: str | None, help_: str, *flags: str, **more: Any) -> Any:
+    """An optional option. Without `flags`, its name is its key in the table."""
+    return Annotated[kind | None, typer.Option(*flags, metavar=metavar, help=help_, **more)]
+
+
+#: Requirements for the node, by the names of JobOptions.
+_REQUIREMENTS = {
+    "cores": option(float, "N", "CPU cores; fractions such as 0.5 are allowed."),
+    "ram": option(
+        str, "SIZE", "Memory: 4, 4GB, 512MB. Default: the cores' share of the node's memory, at least 512MB."
     ),
-]
-_NotHosts = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NODE", help="Exclude this node (ID, name or URL); repeatable.", parser=find_host),
-]
-_Host = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NODE",
-        help="Run only on this node: ID or name; your own nodes take precedence.",
-        parser=find_host,
+    "disk": option(str, "SIZE", "Disk space: 10, 10GB."),
+    "gpus": option(int, "N", "Number of GPUs."),
+    "vram": option(str, "SIZE", "Memory per GPU: 16, 16GB."),
+    "tier": option(list[str], "TIER", "GPU tier, such as rtx-4090; repeatable."),
+    "region": option(list[str], "REGION", "in, eu, us, …; repeatable."),
+    "tags": option(list[str], "TAG", "Require nodes with this tag; repeatable.", "--tag"),
+    "prefer_tags": option(list[str], "TAG", "Prefer nodes with this tag; repeatable.", "--prefer-tag"),
+    "exclude_tags": option(list[str], "TAG", "Exclude nodes with this tag; repeatable.", "--exclude-tag"),
+    "exclude_hosts": option(
+        list[str], "NODE", "Exclude this node (ID, name or URL); repeatable.", "--exclude-host", parser=find_host
     ),
-]
-_Net = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="HOST:PORT,…",
-        help="Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
+    "host": option(str, "NODE", "Run only on this node: ID or name; your own nodes take precedence.", parser=find_host),
+    "properties": option(list[str], "NAME=VALUE", "Require nodes with this property; repeatable.", "--property"),
+    "mesh_version": option(str, "VERSION", "Require nodes of this mesh version."),
+    "isolation": option(str, "LEVEL", "Minimum isolation: process, namespace, gvisor …"),
+    "net": option(
+        list[str],
+        "HOST:PORT,…",
+        "Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
     ),
-]
-_Type = Annotated[
-    str | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        help="Label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
+    "labels": option(list[str], "LABEL", "Label that describes the job; repeatable.", "--label"),
+}
+_TERMS = {
+    "name": option(str, "NAME", "Job name."),
+    "priority": option(int, "N", "-100 to 100; higher runs first."),
+    "timeout": option(str, "TIME", "Maximum run time: 90, 10m, 2h."),
+    "ttl": option(str, "TIME", "Maximum time in the queue: 1h, 7d."),
+    "retries": option(int, "N", "Retries if the job itself fails."),
+    "inputs": option(list[str], "PATH", "File or folder to send, as PATH or NAME=PATH; repeatable.", "--input", "-i"),
+    "env": option(list[str], "NAME=VALUE", "Environment variable; NAME alone copies the local value.", "--env", "-e"),
+    "dependencies": option(
+        list[str], "PACKAGE", "Python package to install; repeatable. Default: what the script imports.", "--dep"
+    ),
+    "autodetect": option(
+        bool,
+        None,
+        "Send local modules that the script imports, and install its packages in the versions installed here.",
+        "--autodetect/--no-autodetect",
+    ),
+    "after": option(
+        list[str], "JOB", "Start only after this job (ID, name, or `last`) has succeeded.", parser=_finder("job")
+    ),
+    "type": option(
+        str,
+        "TYPE",
+        "Label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
         " gaming (a GPU; no display or streaming), other (none).",
     ),
-]
+    "max_price": option(str, "CREDITS", "Maximum price per hour; 0 runs it only on your own nodes."),
+    "budget": option(str, "CREDITS", "Maximum total cost; the job stops when it is reached."),
+    "seal": option(
+        bool, None, "Encrypt results to your key (pool seal). Sealed results cannot be verified.", "--seal/--no-seal"
+    ),
+    "checkpoints": option(
+        bool,
+        None,
+        "The job saves checkpoints, and another node can resume it. Detected for scripts that use"
+        " computepool.checkpoint or print ::checkpoint.",
+        "--checkpoints/--no-checkpoints",
+    ),
+    "moves": option(bool, None, "The job moves to hosts that it names (dispatch_to, ::move).", "--moves/--no-moves"),
+    "children": option(
+        int, "N", "How many jobs it may submit while it runs (computepool.connect()). Default: none.", min=0
+    ),
+    "children_budget": option(str, "CREDITS", "Maximum total cost of these jobs. Default: its own hold times N."),
+}
+_CHECKS = {
+    "verify": option(
+        str, "HOW", "none; adaptive: recheck some results on other nodes; quorum:K: nodes of K owners must agree."
+    ),
+    "confidence": option(float, "P", "Instead of --verify: required confidence in the result, such as 0.999."),
+    "compare": option(
+        str,
+        "HOW",
+        "How results are compared: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results "
+        "(its runs of up to a minute each are paid in addition to --budget).",
+    ),
+}
 
 
-def requirements(
-    *,
-    cores: Annotated[
-        float | None, typer.Option(metavar="N", help="CPU cores; fractions such as 0.5 are allowed.")
-    ] = None,
-    ram: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Memory: 4, 4GB, 512MB. Default: the cores' share of the node's memory, at least 512MB.",
-        ),
-    ] = None,
-    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk space: 10, 10GB.")] = None,
-    gpus: Annotated[int | None, typer.Option(metavar="N", help="Number of GPUs.")] = None,
-    vram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory per GPU: 16, 16GB.")] = None,
-    tier: Annotated[
-        list[str] | None, typer.Option(metavar="TIER", help="GPU tier, such as rtx-4090; repeatable.")
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option(metavar="REGION", help="in, eu, us, …; repeatable.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Require nodes with this tag; repeatable.")
-    ] = None,
-    prefer_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Prefer nodes with this tag; repeatable.")
-    ] = None,
-    exclude_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Exclude nodes with this tag; repeatable.")
-    ] = None,
-    exclude_host: _NotHosts = None,
-    host: _Host = None,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property", metavar="NAME=VALUE", help="Require nodes with this property; repeatable."
-        ),
-    ] = None,
-    mesh_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Require nodes of this mesh version.")
-    ] = None,
-    isolation: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="Minimum isolation: process, namespace, gvisor …")
-    ] = None,
-    net: _Net = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="Label that describes the job; repeatable.")
-    ] = None,
-) -> JobOptions:
-    given: dict[str, Any] = {
-        "cores": cores, "ram": ram, "disk": disk, "gpus": gpus, "vram": vram, "tier": tier, "region": region,
-        "tags": tag, "prefer_tags": prefer_tag, "exclude_tags": exclude_tag, "exclude_hosts": exclude_host,
-        "host": host, "properties": pairs(property_, what="--property"), "mesh_version": mesh_version,
-        "isolation": isolation, "net": split_list(net), "labels": label,
-    }  # fmt: skip
-    return only_given(given)
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def terms(
-    *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Job name.")] = None,
-    priority: Annotated[int | None, typer.Option(metavar="N", help="-100 to 100; higher runs first.")] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Maximum run time: 90, 10m, 2h.")
-    ] = None,
-    ttl: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Maximum time in the queue: 1h, 7d.")
-    ] = None,
-    retries: Annotated[int | None, typer.Option(metavar="N", help="Retries if the job itself fails.")] = None,
-    input_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", "-i", metavar="PATH", help="File or folder to send, as PATH or NAME=PATH; repeatable."
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            "-e",
-            metavar="NAME=VALUE",
-            help="Environment variable; NAME alone copies the local value.",
-        ),
-    ] = None,
-    dep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PACKAGE", help="Python package to install; repeatable. Default: what the script imports."
-        ),
-    ] = None,
-    autodetect: Autodetect = None,
-    after: _After = None,
-    type_: _Type = None,
-    max_price: Annotated[
-        str | None,
-        typer.Option(metavar="CREDITS", help="Maximum price per hour; 0 runs it only on your own nodes."),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="CREDITS", help="Maximum total cost; the job stops when it is reached."),
-    ] = None,
-    seal: Seals = None,
-    checkpoints: Saves = None,
-    moves: Moves = None,
-    children: Children = None,
-    children_budget: ChildrenBudget = None,
-) -> JobOptions:
-    given: dict[str, Any] = {
-        "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
-        "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "autodetect": autodetect, "after": after,
-        "type": type_, "max_price": max_price, "budget": budget, "seal": seal,
-        "checkpoints": checkpoints, "moves": moves, "children": children, "children_budget": children_budget,
-    }  # fmt: skip
-    return only_given(given)
+def _with_options(function: Callable[..., T], parameters: Sequence[inspect.Parameter]) -> Callable[..., T]:
+    """Set the signature that typer reads."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in parameters}
+    return function
 
 
-def checks(
-    *,
-    verify: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="none; adaptive: recheck some results on other nodes; quorum:K: nodes of K owners must agree.",
-        ),
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P", help="Instead of --verify: required confidence in the result, such as 0.999."
-        ),
-    ] = None,
-    compare: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="How results are compared: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results "
-            "(its runs of up to a minute each are paid in addition to --budget).",
-        ),
-    ] = None,
-) -> JobOptions:
-    """How results are verified and compared."""
-    return only_given({"verify": verify, "confidence": confidence, "compare": comparison(compare)})
+def collects(options: Mapping[str, Any]) -> Callable[[Callable[[dict[str, Any]], T]], Callable[..., T]]:
+    """Turn a function into a collector for `accepts`: it receives those of the options that were given."""
+
+    def decorate(collect: Callable[[dict[str, Any]], T]) -> Callable[..., T]:
+        @functools.wraps(collect)
+        def collector(**typed: Any) -> T:
+            return collect({name: value for name, value in typed.items() if value not in (None, [])})
+
+        return _with_options(collector, [_parameter(name, kind, None) for name, kind in options.items()])
+
+    return decorate
+
+
+def _job_options(given: dict[str, Any]) -> JobOptions:
+    """The options in the form that the SDK takes."""
+    read: dict[str, Callable[[Any], Any]] = {
+        "properties": lambda texts: pairs(texts, what="--property"),
+        "net": split_list,
+        "inputs": inputs,
+        "env": environment,
+        "compare": comparison,
+    }
+    return cast("JobOptions", {name: read[name](value) if name in read else value for name, value in given.items()})
+
+
+requirements = collects(_REQUIREMENTS)(_job_options)
+job_options = collects({**_REQUIREMENTS, **_TERMS, **_CHECKS})(_job_options)
 
 
 def accepts(**collectors: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of each collector; it receives what the collector made of them, by name.
+    """Replace a command's parameter by all options of a collector; the command receives the collector's result.
 
-    Typer reads options off a signature. This keeps each list of them in one place, however many commands have it.
+    Typer reads options from a signature. This keeps each table of options in one place for all its commands.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -314,23 +278,20 @@ def accepts(**collectors: Callable[..., Any]) -> Callable[[Callable[..., None]],
                 given[name] = collect(**{option: given.pop(option) for option in own})
             command(**given)
 
-        kept = [p for p in inspect.signature(command).parameters.values() if p.name not in collectors]
-        added = [p for c in collectors.values() for p in inspect.signature(c).parameters.values()]
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command).parameters.values():
+            collect = collectors.get(own.name)
+            parameters += [own] if collect is None else inspect.signature(collect).parameters.values()
         hints: dict[str, Any] = {}
         for function in (command, *collectors.values()):
             hints |= get_type_hints(function, include_extras=True, localns=_ONLY_FOR_TYPES)
-        parameters = [
-            p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in (*kept, *added)
-        ]
-        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-        return wrapper
+        return _with_options(wrapper, [_parameter(p.name, hints[p.name], p.default) for p in parameters])
 
     return decorate
 
 
 def takes_json(command: Callable[..., None]) -> Callable[..., None]:
-    """Every command has --json, unless it has one of its own; output.py heeds it."""
+    """Add --json to a command, unless it has its own; output.py evaluates it."""
     signature = inspect.signature(command, eval_str=True)
     if "json" in signature.parameters:
         return command
@@ -340,32 +301,16 @@ def takes_json(command: Callable[..., None]) -> Callable[..., None]:
         output.use_json(json)
         command(**given)
 
-    option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json)
-    parameters = [*signature.parameters.values(), option]
-    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapper
+    return _with_options(wrapper, [*signature.parameters.values(), _parameter("json", _Json, False)])
 
 
-#: Names that annotations mention but nobody needs while the program starts.
+#: Names in annotations that are only imported for type checking.
 _ONLY_FOR_TYPES = dict.fromkeys(("JobOptions", "AgentConfig", "Settings"), object)
 
 
-def only_given(given: dict[str, Any]) -> JobOptions:
-    options: JobOptions = {name: value for name, value in given.items() if value not in (None, [], {})}  # type: ignore[assignment]
-    return options
-
-
-def merge(*parts: JobOptions) -> JobOptions:
-    whole: JobOptions = {}
-    for part in parts:
-        whole.update(part)
-    return whole
-
-
-def split_list(given: list[str] | None) -> list[str]:
-    """Repeated, with commas between, or both."""
-    return [part.strip() for text in given or () for part in text.split(",") if part.strip()]
+def split_list(given: list[str]) -> list[str]:
+    """The values of an option that may be repeated, comma-separated, or both."""
+    return [part.strip() for text in given for part in text.split(",") if part.strip()]
 
 
 def pairs(given: list[str] | None, *, what: str) -> dict[str, str]:
@@ -378,28 +323,26 @@ def pairs(given: list[str] | None, *, what: str) -> dict[str, str]:
     return found
 
 
-def environment(given: list[str] | None) -> dict[str, str]:
+def environment(given: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for text in given or ():
+    for text in given:
         name, separator, value = text.partition("=")
         if not separator and name not in os.environ:
-            raise typer.BadParameter(
-                f"{name!r} is not set in this environment; use {name}=VALUE.", param_hint="--env"
-            )
+            raise typer.BadParameter(f"{name!r} is not set in this environment; use {name}=VALUE.", param_hint="--env")
         found[name] = value if separator else os.environ[name]
     return found
 
 
-def comparison(given: str | None) -> str | Callable[..., Any] | None:
-    """As it stands, or the function NAME of FILE.py, which is run for that, here."""
-    path, separator, name = (given or "").rpartition(":")
-    if given is None or not separator or not path.endswith(".py"):
+def comparison(given: str) -> str | Callable[..., Any]:
+    """The value as given, or, for FILE.py:NAME, that function; this runs the file."""
+    path, separator, name = given.rpartition(":")
+    if not separator or not path.endswith(".py"):
         return given
     import runpy
 
     try:
         found = runpy.run_path(path, run_name="__compare__")
-    except Exception as error:  # noqa: BLE001 - it is the person's own file, and may raise what it likes
+    except Exception as error:  # noqa: BLE001 - the user's file may raise anything
         raise typer.BadParameter(f"{path}: {type(error).__name__}: {error}", param_hint="--compare") from None
     function = found.get(name)
     if not callable(function):
@@ -407,11 +350,11 @@ def comparison(given: str | None) -> str | Callable[..., Any] | None:
     return cast("Callable[..., Any]", function)
 
 
-def inputs(given: list[str] | None) -> dict[str, str] | list[str]:
-    """PATH, or NAME=PATH; a path that exists is taken as it is, even with a = in it."""
+def inputs(given: list[str]) -> dict[str, str] | list[str]:
+    """Inputs given as PATH or NAME=PATH. An existing path may contain a `=`."""
     found: dict[str, str] = {}
     plain: list[str] = []
-    for text in given or ():
+    for text in given:
         name, separator, path = text.partition("=")
         if separator and name and not Path(text).exists():
             found[name] = path

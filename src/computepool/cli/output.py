@@ -1,4 +1,4 @@
-"""Printing: one look for tables and states, JSON where a program reads it, errors as sentences."""
+"""Output of all commands: tables and fields, JSON with --json, and notes on standard error."""
 
 from __future__ import annotations
 
@@ -18,37 +18,21 @@ if TYPE_CHECKING:
 
     Printable = BaseModel | Sequence[BaseModel] | dict[str, Any] | Sequence[dict[str, Any]]
 
-_STATE_STYLES = {
-    "queued": "yellow",
-    "leased": "cyan",
-    "running": "bold cyan",
-    "succeeded": "green",
-    "failed": "bold red",
-    "cancelled": "magenta",
-    "expired": "red",
-    "active": "green",
-    "ready": "green",
-    "working": "bold cyan",
-    "unresponsive": "red",
-    "not polling": "yellow",
-    "cooling off": "yellow",
-    "owner only": "yellow",
-    "floor above price": "yellow",
-    "paused": "yellow",
-    "draining": "yellow",
-    "revoked": "red",
-    "left": "magenta",
-    "online": "green",
-    "offline": "red",
-    "ok": "green",
-    "warn": "yellow",
-    "fail": "bold red",
+_STATES_BY_STYLE = {
+    "green": ("succeeded", "active", "ready", "online", "ok"),
+    "yellow": ("queued", "not polling", "cooling off", "owner only", "floor above price", "paused", "draining", "warn"),
+    "cyan": ("leased",),
+    "bold cyan": ("running", "working"),
+    "magenta": ("cancelled", "left"),
+    "red": ("expired", "unresponsive", "revoked", "offline"),
+    "bold red": ("failed", "fail"),
 }
+_STATE_STYLES = {state: style for style, states in _STATES_BY_STYLE.items() for state in states}
 Cell = str | int | float | None
 _ID = re.compile(r"[a-z]+_[0-9a-z]{26}(-\d+)?")
-#: Other cells may be wrapped, but not narrower than this.
+#: Minimum width of a wrapped column.
 _WRAPPED_CHARS = 10
-#: Between two columns, and at both edges.
+#: Space between columns and at both edges.
 _GAP = 3
 _as_json = False
 
@@ -60,8 +44,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def use_json(on: bool) -> None:
-    """Whether what this call finds is printed as JSON. The option of every command (options.py) says so once."""
-    global _as_json  # noqa: PLW0603 - the program makes one call
+    """Called with the value of --json (see options.py)."""
+    global _as_json  # noqa: PLW0603 - a process runs one command
     _as_json = on
 
 
@@ -69,21 +53,15 @@ def as_json() -> bool:
     return _as_json
 
 
-def print_json(value: Printable) -> None:
-    """One document on stdout, exactly what the hub said."""
-    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
-    sys.stdout.write(escaped(text) + "\n")
-
-
 def printed_json(value: Printable) -> bool:
-    """True, and the value is printed, where that is asked for: there is nothing else to print then."""
+    """With --json, print the value as one document and return True: the command then prints nothing else."""
     if _as_json:
-        print_json(value)
+        sys.stdout.write(escaped(json.dumps(_plain(value), indent=2, ensure_ascii=False)) + "\n")
     return _as_json
 
 
 def show(value: Printable, text: str, *, hint: str = "") -> None:
-    """As JSON, or as text. `hint`: for the person, on standard error."""
+    """Print JSON or text. `hint` goes to standard error, only with the text."""
     if printed_json(value):
         return
     if text:
@@ -93,7 +71,7 @@ def show(value: Printable, text: str, *, hint: str = "") -> None:
 
 
 def show_line(value: BaseModel, text: str) -> None:
-    """One of several that come one after the other: a document, or a text."""
+    """Print one value of a stream, as JSON or as text."""
     write_line(value.model_dump_json() if _as_json else text)
 
 
@@ -102,9 +80,7 @@ def show_fields(value: Printable, fields: Sequence[tuple[str, Cell]]) -> None:
         print_fields(fields)
 
 
-def show_table(
-    value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str
-) -> None:
+def show_table(value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
     if not printed_json(value):
         print_table(columns, rows, empty=empty)
 
@@ -118,9 +94,9 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
-    """Aligned columns; where the output is no terminal, tabs, which other programs can cut."""
+    """Print aligned columns; tab-separated if the output is not a terminal."""
     listed = [["" if cell is None else _one_line(str(cell)) for cell in row] for row in rows]
-    if any(len(row) != len(columns) for row in listed):  # the terminal would show cells under others' headers
+    if any(len(row) != len(columns) for row in listed):  # cells would appear under wrong headers
         raise ValueError(f"a table of {len(columns)} columns has a row of another length: {columns}")
     if not sys.stdout.isatty():
         for row in listed:
@@ -147,7 +123,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
 
 
 def _fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
-    """Which columns fit without cutting an id; the last ones are left out first."""
+    """The columns that fit without truncating an ID; drops other columns first, from the end."""
     needs = []
     for index, name in enumerate(columns):
         cells = [row[index] for row in rows]
@@ -165,12 +141,12 @@ def _is_ids(column: str, cells: Sequence[str]) -> bool:
 
 
 def _one_line(text: str) -> str:
-    """A row stays a row, and a column a column, whatever is in it."""
+    """Remove line breaks and tabs, which would break the table."""
     return re.sub(r"[\n\t]+", " ", printable(text))
 
 
 def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:
-    """One thing in full: a name and a value per line."""
+    """Print a name and a value per line; skips empty values."""
     width = max((len(name) for name, _ in fields), default=0)
     shown = [(name, printable(str(value))) for name, value in fields if value not in (None, "")]
     if not sys.stdout.isatty():
@@ -194,12 +170,12 @@ def needs_approval(approval_id: str) -> str:
 
 
 def note(text: str) -> None:
-    """For the person, not for the pipe."""
+    """Print to standard error, for people rather than programs."""
     sys.stderr.write(printable(text) + "\n")
 
 
 def write_log(text: str, *, stderr: bool = False) -> None:
-    """What a job printed: as it is into files and pipes; a terminal gets its colours and no other commands."""
+    """Print a job's output. On a terminal, removes all control sequences except colours."""
     stream = sys.stderr if stderr else sys.stdout
     stream.write(printable(text, colours=True) if stream.isatty() else text)
     stream.flush()
@@ -212,7 +188,7 @@ def ago(at_ms: int | None) -> str:
 
 
 def span(ms: float | None) -> str:
-    """A length of time with two figures at most: 85 ms, 1.4 s, 12 min, 3.5 h, 9 d."""
+    """A duration with about two digits: 85 ms, 1.4 s, 12 min, 3.5 h, 9 d."""
     if ms is None:
         return ""
     ms = max(0.0, ms)
@@ -234,12 +210,12 @@ def _short(number: float) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """The local time of day of something that was recorded."""
+    """The local date and time."""
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ranges(ids: Iterable[int]) -> str:
-    """`0-3,8`."""
+    """Compact list of numbers, such as `0-3,8`."""
     parts: list[list[int]] = []
     for id_ in sorted(ids):
         if parts and parts[-1][-1] == id_ - 1:

@@ -1,12 +1,12 @@
-"""Waiting times after failures in a row; whoever waits adds the jitter."""
+"""Exponential backoff. Callers add the jitter."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-Wait = TypeVar("Wait", int, float)
+Delay = TypeVar("Delay", int, float)
 
 
-def doubled(base: Wait, times: int, *, most: Wait) -> Wait:
-    """`base` doubled so many times, and never more than `most`."""
+def doubled(base: Delay, times: int, *, most: Delay) -> Delay:
+    """`base` doubled `times` times, capped at `most`."""
     return min(most, base * (1 << min(max(times, 0), 30)))

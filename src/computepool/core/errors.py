@@ -1,19 +1,6 @@
-"""The error tree. `code` is stable and crosses the wire; the hub maps it to an HTTP status, the SDK maps it back.
+"""The error classes. `code` is stable and part of the wire format: the hub maps it to an HTTP status, the SDK maps it back.
 
-ComputePoolError
-├── BadRequest            bad_request          the request cannot be honoured as written
-├── Unauthenticated       unauthenticated      no valid key, cookie or node token
-├── Forbidden             forbidden            signed in, but not allowed to do this
-├── NotFound              not_found            no such object, or not visible to you
-├── Conflict              conflict             the object is no longer in the state the request assumed
-├── Gone                  gone                 it was there, and was cancelled or withdrawn
-├── TooLarge              too_large            a named limit was exceeded
-├── RateLimited           rate_limited         too many requests; carries retry_after_s
-├── Unavailable           unavailable          the hub cannot answer right now; carries retry_after_s
-├── InsufficientCredits   insufficient_credits not enough credits for this; says how many are missing
-├── OutOfSpace            out_of_space         the hub's disk is full
-├── QuotaExceeded         quota_exceeded       the account keeps as much as it may; says how much that is
-└── InvariantViolation    invariant_violation  a rule that must always hold does not: never caught, rolls back
+A class's docstring is the message that people read if none is given.
 """
 
 from __future__ import annotations
@@ -66,7 +53,7 @@ class Conflict(ComputePoolError):
 
 
 class Gone(ComputePoolError):
-    """It was withdrawn."""
+    """This is no longer available."""
 
     code = "gone"
 
@@ -102,32 +89,15 @@ class OutOfSpace(ComputePoolError):
 
 
 class QuotaExceeded(ComputePoolError):
-    """Your account keeps as many bytes at the hub as it may."""
+    """Your account has used up its storage quota at the hub."""
 
     code = "quota_exceeded"
 
 
 class InvariantViolation(ComputePoolError):
-    """A rule that must always hold does not. The transaction is rolled back."""
+    """A rule that must always hold is broken. The transaction is rolled back."""  # never caught
 
     code = "invariant_violation"
 
 
-ERRORS_BY_CODE: dict[str, type[ComputePoolError]] = {
-    error.code: error
-    for error in (
-        BadRequest,
-        Unauthenticated,
-        Forbidden,
-        NotFound,
-        Conflict,
-        Gone,
-        TooLarge,
-        RateLimited,
-        Unavailable,
-        InsufficientCredits,
-        OutOfSpace,
-        QuotaExceeded,
-        InvariantViolation,
-    )
-}
+ERRORS_BY_CODE = {error.code: error for error in ComputePoolError.__subclasses__()}

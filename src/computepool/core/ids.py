@@ -1,11 +1,11 @@
-"""Identifiers: short prefix + time-sortable 128 bits in Crockford base 32, so that new rows land at the end of an index."""
+"""Identifiers: a short prefix and 128 time-sortable bits in Crockford base 32, so that new rows go to the end of an index."""
 
 from __future__ import annotations
 
 import re
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  #: half as many steps
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  #: encodes 10 bits per step
 _ENTROPY_BYTES = 10
 _TIME_CHARACTERS = 10
 _CHARACTERS = 26
@@ -13,7 +13,7 @@ _NODE_ID = re.compile(f"node_[{_ALPHABET}]{{26}}")
 
 
 def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
-    """`job_` + 10 characters of time + 16 of entropy. Clock and randomness come from the caller."""
+    """The prefix, 10 characters of time and 16 of entropy."""
     if len(entropy) != _ENTROPY_BYTES:
         raise ValueError(f"entropy must be {_ENTROPY_BYTES} bytes")
     number = (now_ms << (8 * _ENTROPY_BYTES)) | int.from_bytes(entropy, "big")
@@ -21,21 +21,28 @@ def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
     return f"{prefix}_{''.join(pairs)}"
 
 
+def earlier_id(id_: str, steps: int) -> str:
+    """The id `steps` before this one. The ids of a batch are consecutive (`new_ids`)."""
+    prefix, _, text = id_.rpartition("_")
+    number = _number(text) - steps
+    return make_id(prefix, number >> (8 * _ENTROPY_BYTES), (number % (1 << 8 * _ENTROPY_BYTES)).to_bytes(10, "big"))
+
+
 def is_node_id(word: str) -> bool:
-    """Whether it looks like one: such a word means the node that has it, and none that is only called so."""
+    """Whether the word looks like a node id. Such a word never means a node by name."""
     return _NODE_ID.fullmatch(word) is not None
 
 
 def is_id(prefix: str, word: str) -> bool:
-    """Whether it is a whole one of this kind."""
+    """Whether the word is a complete id with this prefix."""
     bounds = id_range(prefix, word)
     return bounds is not None and bounds[0] == bounds[1] == word
 
 
 def id_range(prefix: str, word: str) -> tuple[str, str] | None:
-    """The least and the greatest id that begins like this, the prefix being optional; None: no id does.
+    """The least and greatest id that begins with the word, with or without the prefix; None if no id does.
 
-    Both are as long as an id is, so that every database orders them alike.
+    Both have the length of an id, so that every database orders them alike.
     """
     start = word.lower().removeprefix(f"{prefix}_")
     if not start or len(start) > _CHARACTERS or not set(start) <= set(_ALPHABET):
@@ -45,8 +52,12 @@ def id_range(prefix: str, word: str) -> tuple[str, str] | None:
 
 
 def time_of(id_: str) -> int:
-    """When it was made, in milliseconds."""
-    now_ms = 0
-    for character in id_.rpartition("_")[2][:_TIME_CHARACTERS]:
-        now_ms = now_ms * 32 + _ALPHABET.index(character)
-    return now_ms
+    """The creation time of an id, in milliseconds."""
+    return _number(id_.rpartition("_")[2][:_TIME_CHARACTERS])
+
+
+def _number(text: str) -> int:
+    number = 0
+    for character in text:
+        number = number * len(_ALPHABET) + _ALPHABET.index(character)
+    return number

@@ -1,7 +1,7 @@
 """Isolation levels: how strongly a node separates a job from its owner's machine.
 
-Owns the names and their order. Hub, protocol and agent compare levels, so the order is the meaning: a job
-that asks for a level runs at that level or a stronger one. Knows nothing about how a level is made.
+The order is the meaning: a job that requires a level runs at that level or a stronger one. How a level is implemented is
+the agent's concern.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import IntEnum
 class Level(IntEnum):
     #: A plain process with limits. Only for the owner's own jobs and for submitters the owner trusts.
     PROCESS = 0
-    #: Kernel namespaces, a seccomp filter and an unprivileged uid (bubblewrap).
+    #: Kernel namespaces, a seccomp filter and an unprivileged user (bubblewrap).
     NAMESPACE = 2
-    #: A container made by an engine that the owner already runs (podman, docker).
+    #: A container of an engine that the owner already runs (podman, docker).
     CONTAINER = 3
     #: A user-space kernel between the job and the host's kernel (runsc).
     GVISOR = 4
@@ -26,22 +26,19 @@ class Level(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What it keeps a job from, in a sentence for owners and submitters."""
+        """What the level protects against, as a sentence for owners and submitters."""
         return _MEANINGS[self]
 
     @classmethod
     def parse(cls, text: str) -> Level:
-        """The level called `text`; raises ValueError that lists the valid names."""
+        """The level with this name. Raises a ValueError that lists the valid names."""
         try:
             return cls[text.strip().upper()]
         except KeyError:
-            raise ValueError(
-                f"unknown isolation level {text!r}; choose one of {', '.join(names())}"
-            ) from None
+            raise ValueError(f"unknown isolation level {text!r}; choose one of {', '.join(names())}") from None
 
 
 def names() -> tuple[str, ...]:
-    """Every level's label, weakest first."""
     return tuple(level.label for level in Level)
 
 

@@ -1,28 +1,27 @@
-"""Mesh versions: machines that must not work together because they run different things.
+"""Mesh versions keep machines apart that must not work together because they run different software.
 
-A version is a word that its people choose. The empty word means none.
+A version is any word that the operators choose. The empty word means no version.
 
-- A hub that has a version lets in nodes of that version alone, and gives it to jobs that name none.
-- A hub without one lets in any node.
-- A job that has a version runs on nodes of that version alone (the gate in gates.py); one without runs anywhere.
+- A hub with a version admits only nodes of that version, and assigns it to jobs that name none.
+- A hub without a version admits any node.
+- A job with a version runs only on nodes of that version (see gates.py). A job without one runs anywhere.
 
-So two nodes that could run the same job of a version have that version, both, on every hub.
+So all nodes that could run the same job with a version have that version, on every hub.
 """
 
 from __future__ import annotations
 
 
 def refusal(*, hub: str, node: str) -> str | None:
-    """Why a hub of one version does not take a node of another; None: it does."""
+    """Why a hub of one version does not admit a node of another; None if it does."""
     if not hub or hub == node:
         return None
-    its = f"of mesh version {node}" if node else "of no mesh version"
     return (
-        f"This hub is of mesh version {hub} and the node is {its}; different versions are not mixed. "
-        f"Start it with --mesh-version {hub}, or join another hub."
+        f"This hub has mesh version {hub}, but the node has {f'mesh version {node}' if node else 'no mesh version'}. "
+        f"Start the node with --mesh-version {hub}, or join another hub."
     )
 
 
 def version_of_job(named: str | None, *, hub: str) -> str | None:
-    """What a job is of, there: what it names, else what the hub is of."""
+    """The version that the job names, or else the hub's."""
     return named or hub or None

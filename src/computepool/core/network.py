@@ -1,4 +1,4 @@
-"""Rules for the hosts a job may reach, and the addresses no job ever reaches. agent/network/egress.py obeys them."""
+"""Rules for the hosts that a job may reach, and the addresses that no job may reach. Enforced by agent/network/egress.py."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: Entries of one job's list.
+#: Entries in one job's list.
 TARGETS_MAX = 32
 HOST_CHARS_MAX = 253
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-#: Resolvers read names that end so as numbers: 127.1, 0x7f000001.
+#: Resolvers read names that end like this as numeric addresses: 127.1, 0x7f000001.
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9]\d{0,4}")
-#: Mail: nobody's address should get a name for sending a stranger's.
+#: Mail: a job must not ruin the reputation of its node's address.
 _PORTS_CLOSED = frozenset({25})
 _WEB_PORTS = {"https": 443, "http": 80}
 _HOW = "write host:port, for example files.example.org:443 or *.example.com:443"
@@ -27,7 +27,7 @@ _HOW = "write host:port, for example files.example.org:443 or *.example.com:443"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """One entry of a job's list: a host (or, with `below`, every name under a domain) and a port."""
+    """One entry of a job's list: a host and a port. With `below`, all names under a domain."""
 
     host: str
     port: int
@@ -44,43 +44,43 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Raises ValueError with a sentence that says what to write."""
+    """Raises a ValueError that says what to write instead."""
     host, _, port = text.strip().lower().rpartition(":")
     if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
         raise ValueError(f"{text!r} has no port from 1 to 65535; {_HOW}")
     if int(port) in _PORTS_CLOSED:
-        raise ValueError(f"{text!r}: jobs do not reach port {port}, by which mail is sent; {_HOW}")
+        raise ValueError(f"{text!r}: jobs may not use port {port}, which is for mail; {_HOW}")
     below = host.startswith("*.")
     try:
         name = clean_host(host[2:] if below else host)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}; {_HOW}") from None
     if below and ("." not in name or literal(name) is not None):
-        raise ValueError(f"{text!r} is too wide: after *. comes a domain with a dot, as in *.example.com:443")
+        raise ValueError(f"{text!r} is too broad: *. must be followed by a domain with a dot, as in *.example.com:443")
     return Target(name, int(port), below)
 
 
 def parse_targets(texts: Iterable[str]) -> tuple[Target, ...]:
-    """In the order given, each once."""
+    """In the given order, without duplicates."""
     targets = tuple(dict.fromkeys(parse_target(text) for text in texts))
     if len(targets) > TARGETS_MAX:
-        raise ValueError(f"{len(targets)} hosts are listed; {TARGETS_MAX} is the most")
+        raise ValueError(f"{len(targets)} hosts are listed; the maximum is {TARGETS_MAX}")
     return targets
 
 
 def target_of(url: str) -> Target:
-    """Whom a web address reaches. Raises ValueError with a sentence."""
+    """The host and port of a web address. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in _WEB_PORTS or not parts.hostname:
-        raise ValueError(f"{url!r} is no address such as https://packages.example.org/simple")
+        raise ValueError(f"{url!r} is not a web address such as https://packages.example.org/simple")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return parse_target(f"{host}:{parts.port or _WEB_PORTS[parts.scheme]}")
 
 
 def clean_host(text: str) -> str:
-    """A host as it is compared: lower case, without the last dot; addresses in their one written form.
+    """The canonical form of a host: lower case, without a trailing dot; addresses in their standard notation.
 
-    Raises ValueError for what is no plain name or address, so that nothing is read twice in two ways.
+    Raises ValueError for anything that is not a plain name or address, so that no text can be read in two ways.
     """
     host = text.lower()
     if host.startswith("[") and host.endswith("]"):
@@ -89,7 +89,7 @@ def clean_host(text: str) -> str:
     if not host.isascii():
         raise ValueError("write the name in its ASCII form (xn--…)")
     if not host or len(host) > HOST_CHARS_MAX or not all(map(_LABEL.fullmatch, host.split("."))):
-        raise ValueError("this is no host name")
+        raise ValueError("this is not a host name")
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
         return _address(host, version=4)
     return host
@@ -99,14 +99,14 @@ def _address(text: str, *, version: int) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        raise ValueError("this is no address") from None
+        raise ValueError("this is not an address") from None
     if address.version != version or "%" in text:
-        raise ValueError("this is no address")
+        raise ValueError("this is not an address")
     return str(address)
 
 
 def literal(host: str) -> Address | None:
-    """The address, if the (clean) host is one and no name."""
+    """The address, if the (clean) host is one rather than a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -118,17 +118,17 @@ def admitted_by(targets: Sequence[Target], host: str, port: int) -> bool:
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Raises ValueError with a sentence."""
+    """Raises ValueError."""
     found = []
     for text in texts:
         try:
             found.append(ipaddress.ip_network(text.strip()))
         except ValueError as error:
-            raise ValueError(f"{text!r} is no network such as 192.168.7.0/24: {error}") from None
+            raise ValueError(f"{text!r} is not a network such as 192.168.7.0/24: {error}") from None
     return tuple(found)
 
 
-#: With a name for people. The library's own idea of "global" is asked too, but it differs between Python versions.
+#: With descriptions for people. `is_global` is checked as well, but differs between versions of Python.
 _CLOSED = tuple(
     (ipaddress.ip_network(network), what)
     for network, what in (
@@ -136,7 +136,7 @@ _CLOSED = tuple(
         ("10.0.0.0/8", "a private network"),
         ("100.64.0.0/10", "a provider's inner network"),
         ("127.0.0.0/8", "this machine itself"),
-        ("168.63.129.16/32", "a cloud's own service"),  # Public by its number, inside by its meaning.
+        ("168.63.129.16/32", "a cloud's internal service"),  # a public address that Azure uses internally
         ("169.254.0.0/16", "a link-local or metadata address"),
         ("172.16.0.0/12", "a private network"),
         ("192.0.0.0/24", "a special network"),
@@ -167,10 +167,10 @@ _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 
 
 def refusal(address: Address, *, admitted: Sequence[Network] = (), near: Sequence[Network] = ()) -> str:
-    """Why no job may reach this address; empty if it may.
+    """Why jobs may not reach this address; empty if they may.
 
-    `admitted`: networks that the owner opened by name. `near`: those this machine is part of, whose public addresses
-    are neighbours behind the same firewall.
+    `admitted`: networks that the owner opened explicitly. `near`: the machine's own networks, whose public addresses are
+    neighbours behind the same firewall.
     """
     address = unwrap(address)
     if any(address in network for network in admitted):
@@ -184,12 +184,12 @@ def refusal(address: Address, *, admitted: Sequence[Network] = (), near: Sequenc
 
 
 def unwrap(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, where the system or a translator would go to that."""
+    """The IPv4 address that an IPv6 address stands for, if the system or a translator would use that."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in _TRANSLATED:
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    # Without the zone: fe80::1%eth0 is fe80::1.
+    # without the zone: fe80::1%eth0 is fe80::1
     return ipaddress.IPv6Address(int(address))

@@ -1,7 +1,7 @@
-"""The place of a node on the map: where its region is, spread a little, or where its owner says it is.
+"""The place of a node on the map: a point in its region, or the place that its owner stated.
 
-A table and two look-ups. Nothing is ever looked up by an address. The spread depends on the node's id alone, so a dot stays
-where it is, and says nothing about where in its region the node really stands.
+Nothing is derived from addresses. The point within the region depends only on the node's id. So it does not move, and
+reveals nothing about where in its region the node is.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass
 
 UNKNOWN = "place not stated"
-#: What an owner states is kept to one decimal, some eleven kilometres.
+#: Stated places are rounded to one decimal, about eleven kilometres.
 STATED_STEP = 0.1
 _FORM = "a place is LATITUDE,LONGITUDE in degrees, such as 52.5,13.4"
 
-#: Code, latitude, longitude, how far nodes are spread (degrees), name: ISO 3166 countries by a point well inside, the price
-#: regions `eu` and `uk`, continents, and parts of large countries by the names that clouds gave them.
+#: Code, latitude, longitude, spread of nodes in degrees, name: ISO 3166 countries (by a point well inside), the price regions
+#: `eu` and `uk`, continents, and the usual cloud regions of large countries.
 _TABLE = """
 ad 42.5 1.6 0.1 Andorra
 ae 24.0 54.0 0.8 United Arab Emirates
@@ -235,7 +235,7 @@ me-south 25.0 47.0 1.2 Middle East, south
 af-south -30.0 24.5 1.8 Africa, south
 """
 
-#: Other words for a code. Full names are found by themselves.
+#: Other words for a code, besides the full name.
 _ALIASES = {
     "usa": "us",
     "united-states-of-america": "us",
@@ -265,13 +265,13 @@ class Region:
     code: str
     lat: float
     lon: float
-    spread: float  #: degrees of latitude, at most
+    spread: float  #: maximum, in degrees of latitude
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is shown. Without coordinates it is not on the map."""
+    """The place where a node is shown. Without coordinates it is not on the map."""
 
     label: str
     lat: float | None = None
@@ -294,7 +294,7 @@ _BY_NAME = {"-".join(region.name.lower().split()): region for region in reversed
 
 
 def region_called(word: str) -> Region | None:
-    """By code, name or alias; of `us-east-b` that of `us-east`, else that of `us`."""
+    """A region by code, name or alias. `us-east-b` means `us-east`, or else `us`."""
     key = "-".join(word.strip().lower().replace("-", " ").split())
     while key:
         found = REGIONS.get(_ALIASES.get(key, key)) or _BY_NAME.get(key)
@@ -305,7 +305,7 @@ def region_called(word: str) -> Region | None:
 
 
 def place_of(region: str, node_id: str, *, stated: tuple[float, float] | None = None) -> Place:
-    """Of a node in that region; `stated`: latitude and longitude as its owner gave them."""
+    """The place of a node in this region. `stated`: latitude and longitude given by its owner."""
     found = region_called(region)
     if stated is not None:
         label = "stated by its owner" if found is None else f"{found.name}, stated by its owner"
@@ -317,24 +317,24 @@ def place_of(region: str, node_id: str, *, stated: tuple[float, float] | None = 
 
 
 def parse_place(text: str) -> tuple[float, float]:
-    """`52.5,13.4`, as an owner states it, and no more of it than is kept."""
+    """Parse a stated place such as `52.5,13.4`, and round it."""
     parts = text.split(",")
     try:
         lat, lon = (float(part) for part in parts)
     except ValueError:
-        raise ValueError(f"{text!r} is no place; {_FORM}") from None
+        raise ValueError(f"{text!r} is not a place; {_FORM}") from None
     return rounded(lat, lon)
 
 
 def rounded(lat: float, lon: float) -> tuple[float, float]:
-    """What is kept of a stated place; refuses what is not on Earth."""
+    """Round a stated place. Refuses places that are not on Earth."""
     if not (math.isfinite(lat) and math.isfinite(lon) and -90 <= lat <= 90 and -180 <= lon <= 180):
         raise ValueError(f"this is not on Earth; {_FORM}")
     return round(lat, 1), round(lon, 1)
 
 
 def _spread(label: str, node_id: str, *, lat: float, lon: float, reach: float) -> Place:
-    """Evenly over a disc; wider in longitude towards the poles, so that it stays one on the ground."""
+    """Uniform over a disc, which is wider in longitude towards the poles so that it stays a disc on the ground."""
     digest = hashlib.sha256(node_id.encode()).digest()
     angle = int.from_bytes(digest[:8]) / 2**64 * 2 * math.pi
     distance = math.sqrt(int.from_bytes(digest[8:16]) / 2**64) * reach

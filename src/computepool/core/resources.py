@@ -1,4 +1,4 @@
-"""Resources that a node has and that a job asks for. Values only; the allocator compares them."""
+"""Resources: what a node has and what a job requires. Values only; the allocator compares them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from enum import StrEnum
 from computepool.core.isolation import Level
 from computepool.core.placement.hosts import spellings
 
-#: Tier of a GPU the table does not know, and of a node without any.
+#: The tier of a GPU that is not in the table, and of a node without a GPU.
 UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
-#: Classes of cores, the claim first: the others are what a measurement may find (core/trust/hardware.py).
+#: Classes of cores. Nodes claim the first; measurements may lower it to the others (core/trust/hardware.py).
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
-#: What a job that says nothing about memory needs at least: enough to import pandas or scikit-learn.
+#: The minimum for a job that does not state its memory: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One graphics card as the node's probe saw it."""
+    """One graphics card as detected by the node."""
 
     name: str
     tier: str
@@ -28,7 +28,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a node lends in all. `cpu_milli` is thousandths of a core, so that half cores are whole numbers."""
+    """Everything that a node lends. `cpu_milli` counts thousandths of a core, so that half cores are whole numbers."""
 
     cpu_milli: int
     ram_mb: int
@@ -43,17 +43,17 @@ class Capacity:
 
 
 class NodeState(StrEnum):
-    """What the owner (or operator) wants of a node. Being online is a separate, soft fact."""
+    """The state that the owner or operator requested for a node. Whether it is online is separate, soft state."""
 
-    ACTIVE = "active"  #: takes new work
-    PAUSED = "paused"  #: takes no new work; running jobs go on
-    DRAINING = "draining"  #: as paused, and the agent stops when the last job ends
+    ACTIVE = "active"  #: takes new jobs
+    PAUSED = "paused"  #: takes no new jobs; running jobs continue
+    DRAINING = "draining"  #: paused, and the agent stops when the last job ends
     REVOKED = "revoked"  #: its key is no longer accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProfile:
-    """Everything the allocator knows of a node that does not change from poll to poll."""
+    """What the allocator knows about a node, as far as it does not change from poll to poll."""
 
     node_id: str
     name: str
@@ -64,27 +64,26 @@ class NodeProfile:
     properties: tuple[tuple[str, str], ...] = ()
     mesh_version: str = ""
     python: str = ""  #: "3.11"; functions run only where the minor version matches
-    fetches_python: frozenset[str] = frozenset()  #: minor versions that it gets where a job needs one
-    level: Level = Level.PROCESS  #: the best isolation level its self-test passed
-    #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
+    fetches_python: frozenset[str] = frozenset()  #: minor versions that it downloads when a job needs one
+    level: Level = Level.PROCESS  #: the strongest isolation level that passed its self-test
+    #: account ids (or "*") whose jobs may run below NAMESPACE; the owner's always may
     trusted: frozenset[str] = frozenset()
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
-    #: its cards are for strangers' jobs too, not only for the owner's and trusted ones
-    lends_gpus: bool = True
+    lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
 
     def names(self) -> set[str]:
-        """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address."""
+        """The words by which jobs may name it: id, name, URL, and the URL with the name in place of the address."""
         return {self.node_id, *spellings(self.name, self.url)}
 
     def pythons(self) -> set[str]:
-        """What its jobs may run with: the Python that it has, and those that it fetches."""
+        """The Python versions its jobs may use: the installed one, and those it downloads."""
         return {self.python, *self.fetches_python} - {""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """Hard minimums and preferences of a job. Hashable: jobs with equal requirements are one *shape*."""
+    """Hard minimums and preferences of a job. Hashable: jobs with equal requirements form one *shape*."""
 
     cpu_milli: int = 1000
     ram_mb: int = 256
@@ -98,59 +97,62 @@ class Requirements:
     exclude_tags: frozenset[str] = frozenset()  #: none of these
     properties: frozenset[tuple[str, str]] = frozenset()
     exclude_nodes: frozenset[str] = frozenset()  #: node ids, names or URLs
-    node: str = ""  #: pinned to this node id; a name means a node of the submitter's; empty means any
+    node: str = ""  #: pinned to this node id; empty means any
     mesh_version: str = ""  #: empty means any
-    pythons: frozenset[str] = frozenset()  #: minor versions, any of them; empty means any at all
-    #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
+    pythons: frozenset[str] = frozenset()  #: any of these minor versions; empty means any
+    #: None: NAMESPACE on other accounts' nodes, any level on nodes that trust the submitter
     isolation: Level | None = None
-    network: bool = False  #: it lists hosts to reach
-    labels: frozenset[str] = frozenset()  #: owners may have rules about them
+    network: bool = False  #: the job lists hosts to reach
+    labels: frozenset[str] = frozenset()  #: for owners' rules
     minutes: int = 0  #: its time limit
-    #: it said nothing of memory: `ram_mb` at least, and its cores' share of the node's
+    #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
 
     def ram_on(self, capacity: Capacity) -> int:
-        """MB that it holds of a node, and may use there. Shares of all cores together are the node's memory: a node full
-        of jobs that said nothing is never overcommitted."""
+        """The MB that the job reserves on a node. The shares of all cores add up to the node's memory, so jobs that do not
+        state theirs never overcommit a node.
+        """
         if not self.ram_by_cores:
             return self.ram_mb
         cores = min(self.cpu_milli, capacity.cpu_milli)
         return max(self.ram_mb, capacity.ram_mb * cores // max(1, capacity.cpu_milli))
 
     def pinned_to(self, node: str, *, own: bool) -> Requirements:
-        """The job itself has chosen a host. At one of the submitter's own, what it said about choosing no longer counts,
-        what it needs does; at others' all of it counts: which host it is was said by a node that may be a stranger's.
-        """
-        if not own:
-            return replace(self, node=node)
-        return replace(self.without_wishes(), node=node)
+        """The requirements of a job that chose its next host while running.
 
-    def without_wishes(self) -> Requirements:
-        """What it needs to run stays; whom it would like to run it, by what nodes say of themselves, does not."""
+        On one of the submitter's own nodes, the resources still count but the selectors no longer do. On other nodes all of
+        them count, because the choice was reported by a node that may not be trustworthy.
+        """
+        return replace(self.without_selectors() if own else self, node=node)
+
+    def without_selectors(self) -> Requirements:
+        """Without the fields that select among nodes by what these claim about themselves; resources stay."""
         none: frozenset[str] = frozenset()
         return replace(
-            self,
-            tiers=none,
-            regions=none,
-            tags=none,
-            exclude_tags=none,
-            exclude_nodes=none,
-            properties=frozenset(),
+            self, tiers=none, regions=none, tags=none, exclude_tags=none, exclude_nodes=none, properties=frozenset()
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What makes two queued jobs interchangeable for the allocator."""
+    """Jobs with equal shapes are interchangeable for the allocator."""
 
     requirements: Requirements
     account: str
-    #: the node that failed this job last; never the same one twice in a row
-    avoid_node: str = field(default="")
-    ceiling: int | None = None  #: microcredits per hour for the whole job; None: whatever it costs
-    avoid_owners: frozenset[str] = frozenset()  #: whose nodes have run it: a check needs somebody else's
+    avoid_node: str = ""  #: the node that last failed this job: never the same one twice in a row
+    ceiling: int | None = None  #: microcredits per hour for the whole job; None: no limit
+    avoid_owners: frozenset[str] = frozenset()  #: owners whose nodes have run it: a check needs somebody else's
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Cache the hash: each job is looked up by its shape several times, and hashing all fields is slow."""
+        known = (self.requirements, self.account, self.avoid_node, self.ceiling, self.avoid_owners)
+        object.__setattr__(self, "_hash", hash(known))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def value(self) -> int:
-        """Microcredits: what one run of it may cost."""
+        """The most that one run may cost, in microcredits."""
         return (self.ceiling or 0) * self.requirements.minutes // 60

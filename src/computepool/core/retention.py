@@ -1,4 +1,4 @@
-"""Retention of artifacts by references. An artifact is kept for as long as the longest of its references."""
+"""Retention of artifacts. An artifact is kept as long as any of its references requires."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import StrEnum
 
 
 class ReferenceRole(StrEnum):
-    """Roles with a rule of their own; every other one belongs to a job (input, output, result, payload, function …)."""
+    """Roles with their own rule. All others belong to a job (input, output, result, payload, function …)."""
 
-    UPLOAD = "upload"  #: a person sent it
-    KEPT = "kept"  #: a person asked to keep it
-    NODE = "node"  #: a node sent it, and no report has handed it on yet
-    PENDING = "pending"  #: of a result that waits to be compared with others
+    UPLOAD = "upload"  #: uploaded by a person
+    KEPT = "kept"  #: kept at a person's request
+    NODE = "node"  #: sent by a node, and not yet named by a report
+    PENDING = "pending"  #: part of a result that waits to be compared with others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactReference:
     role: str
     created_at_ms: int
-    kept_until_ms: int | None = None  #: of role kept
+    kept_until_ms: int | None = None  #: for the role `kept`
     job_open: bool = False
     job_ended_ms: int | None = None
 
@@ -31,7 +31,7 @@ class KeepRules:
 
 
 def kept_until_ms(ref: ArtifactReference, rules: KeepRules) -> int | None:
-    """None: nobody can say yet, or for ever."""
+    """When the reference ends; None if that is unknown yet, or never."""
     if ref.role == ReferenceRole.KEPT:
         return ref.kept_until_ms
     if ref.job_open:

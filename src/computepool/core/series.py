@@ -1,7 +1,7 @@
-"""A bounded record of what something used over time: when it is full, neighbours are taken together.
+"""A bounded time series of resource usage: when it is full, neighbouring points are merged.
 
-Every point but the first stands for the time since the point before and has the highest of it, so a peak is never lost, and
-neither is the first moment nor the time of the last.
+Every point but the first represents the time since the previous point by its maximum. So peaks are never lost, nor are the
+first point and the time of the last one.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-#: What is recorded, in this order.
 COLUMNS = ("cpu_percent", "rss_mb", "processes", "gpu_percent", "vram_mb")
-ABSENT = -1  #: nothing was measured
-_HIGHEST = 2**31 - 1
-#: Fewer could not keep a first, a last and something between.
-POINTS_LEAST = 4
+ABSENT = -1  #: not measured
+_VALUE_MAX = 2**31 - 1
+#: The minimum capacity: fewer points could not keep a first, a last and something in between.
+POINTS_MIN = 4
 
 
 class Series:
-    """Arrays rather than rows: thousands of these are in memory at once."""
+    """Uses arrays, because thousands of series are in memory at once."""
 
     __slots__ = ("_columns", "_points_max", "step_ms", "times")
 
     def __init__(self, points_max: int) -> None:
-        self._points_max = max(POINTS_LEAST, points_max)
-        self.step_ms = 0  #: points are at least so far apart; 0: none were taken together yet
+        self._points_max = max(POINTS_MIN, points_max)
+        self.step_ms = 0  #: minimum distance of points; 0 if none were merged yet
         self.times = array("q")
         self._columns = tuple(array("i") for _ in COLUMNS)
 
@@ -33,9 +32,9 @@ class Series:
         return len(self.times)
 
     def add(self, at_ms: int, values: Sequence[int | None]) -> None:
-        """What was measured at a moment. One that is not after the last is counted at the last."""
+        """Record a measurement. If it is not later than the last point, it is merged into that one."""
         last = len(self.times) - 1
-        row = [ABSENT if value is None else min(max(value, 0), _HIGHEST) for value in values]
+        row = [ABSENT if value is None else min(max(value, 0), _VALUE_MAX) for value in values]
         if last >= 0 and at_ms <= self.times[last]:
             self._raise(last, row)
         elif last >= 1 and at_ms - self.times[last - 1] <= self.step_ms:
@@ -47,7 +46,7 @@ class Series:
                 self._halve()
 
     def column(self, name: str) -> list[int] | None:
-        """None where nothing was ever measured."""
+        """None if nothing was ever measured."""
         found = self._columns[COLUMNS.index(name)]
         if not found or max(found) == ABSENT:
             return None
@@ -63,7 +62,7 @@ class Series:
             column[index] = max(column[index], value)
 
     def _halve(self) -> None:
-        """The first stays; of the others, each pair becomes one point at the time of the later."""
+        """Keep the first point, and merge each pair of the others into one point at the time of the later one."""
         count = len(self.times)
         kept = [0, *range(2, count, 2)]
         if kept[-1] != count - 1:
@@ -76,16 +75,14 @@ class Series:
         self.times, self._columns = times, tuple(columns)
         self.step_ms = max(2 * self.step_ms, -(-(times[-1] - times[0]) // (len(times) - 1)))
 
-    # as it is kept
+    # stored form
 
     def packed(self) -> dict[str, object]:
-        """Times as differences, and only what was measured."""
+        """Times as differences, and only those columns that were measured."""
         times = self.times
         gaps = [times[0], *(later - earlier for earlier, later in pairwise(times))]
         columns = {
-            name: list(column)
-            for name, column in zip(COLUMNS, self._columns, strict=True)
-            if max(column) != ABSENT
+            name: list(column) for name, column in zip(COLUMNS, self._columns, strict=True) if max(column) != ABSENT
         }
         return {"step_ms": self.step_ms, "gaps": gaps, **columns}
 
@@ -107,7 +104,7 @@ class Series:
         return series
 
     def after(self, earlier: Series) -> Series:
-        """The two as one, as if all of it had been recorded together."""
+        """Append this series to an earlier one, as if both had been recorded together."""
         for index, at_ms in enumerate(self.times):
             values = [column[index] for column in self._columns]
             earlier.add(at_ms, [None if value == ABSENT else value for value in values])

@@ -1,10 +1,10 @@
-"""Numbers in sentences, said the same by the hub and the command line."""
+"""Numbers in sentences, worded alike by the hub and the command line."""
 
 from __future__ import annotations
 
 import math
 
-#: As sizes are read where people type them (sdk/client/sizes.py): what is shown can be typed.
+#: As sizes are parsed (sdk/client/sizes.py), so that displayed sizes can be typed.
 _MB_PER_GB = 1_000
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -15,7 +15,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in whole units: `45 s`, `9 minutes`, `2 hours`, `7 days`."""
+    """In whole units: `45 s`, `9 minutes`, `2 hours`, `7 days`."""
     for limit, unit, size in ((7_200, "minute", 60), (172_800, "hour", 3_600)):
         if seconds < 120:
             return f"{max(0, seconds):.0f} s"
@@ -30,13 +30,12 @@ def cores(number: float) -> str:
 
 
 def short_account(account_id: str) -> str:
-    """An account whose name the reader may not know: enough of its id to tell it from others."""
+    """For readers who may not know the account's name: enough of its id to distinguish it from others."""
     return f"account {account_id[-6:]}"
 
 
 def memory_size(mb: float, *, up: bool = False) -> str:
-    """`24 GB`, `512 MB`, also of VRAM and disks. Needs are rounded up and the rest down, so that too little never looks
-    like enough."""
+    """`24 GB`, `512 MB`. Round needs up and everything else down, so that too little never looks like enough."""
     if mb < _MB_PER_GB:
         return f"{max(0, mb):.0f} MB"
     tenths = (math.ceil if up else math.floor)(mb * 10 / _MB_PER_GB)
@@ -44,7 +43,7 @@ def memory_size(mb: float, *, up: bool = False) -> str:
 
 
 def byte_size(count: float) -> str:
-    """Of files: `999 B`, `9.1 kB`, `1.5 TB`."""
+    """For files: `999 B`, `9.1 kB`, `1.5 TB`."""
     for unit in _BYTE_UNITS:
         if round(count, 1) < 1000 or unit == _BYTE_UNITS[-1]:
             break

@@ -1,4 +1,4 @@
-"""The only place where the hub's parts are built and wired together."""
+"""Wiring: the only place where the hub's parts are built and put together."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from computepool.hub.context import Hub
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.listen import Listener
 from computepool.hub.db.schema import migrate
-from computepool.hub.db.session import AtEnd, Store
+from computepool.hub.db.session import CommitHooks, Store
 from computepool.hub.db.signals import Signals
-from computepool.hub.fast_path import HotRoutes
+from computepool.hub.fast_path import FastPathApp
 from computepool.hub.fleet.registry import Registry
 from computepool.hub.groups import collector
 from computepool.hub.groups import routes as group_routes
+from computepool.hub.groups.state import GroupsState
 from computepool.hub.http import dashboard, errors
 from computepool.hub.http.bodies import Bodies
-from computepool.hub.http.compression import Packed
+from computepool.hub.http.compression import ListCompression
 from computepool.hub.http.dashboard import Dashboard
-from computepool.hub.http.headers import SafeHeaders
+from computepool.hub.http.headers import SecurityHeaders
 from computepool.hub.http.openapi import document
 from computepool.hub.http.openapi.document import Api, operation_id
 from computepool.hub.http.rate_limit import RequestLimits
-from computepool.hub.identity import key_routes
 from computepool.hub.identity import routes as identity_routes
 from computepool.hub.identity.authenticator import Authenticator
 from computepool.hub.identity.signing.secrets import load_secrets
@@ -67,20 +67,20 @@ from computepool.hub.nodes.state import NodesState
 from computepool.hub.notifications import routes as webhook_routes
 from computepool.hub.observability import event_routes, page_routes
 from computepool.hub.observability.live import routes as mesh_routes
-from computepool.hub.observability.loop_health import LoopHealth
-from computepool.hub.observability.state import ObservabilityState
+from computepool.hub.observability.state import LoopHealth, ObservabilityState
 from computepool.hub.process import ProcessState
 from computepool.hub.scheduling import cache_sync, leases
-from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.scheduling.dispatch import Dispatcher, explorer_of
+from computepool.hub.scheduling.state import SchedulingState
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.state import SettlementState
 from computepool.hub.settlement.verification import verification
 from computepool.hub.trust import reputation_rows, submitter_reputation, submitter_reputation_rows
-from computepool.hub.trust.state import Submitters, TrustState
+from computepool.hub.trust.state import TrustState
 from computepool.hub.trust.submitter_reputation_rows import SubmitterCounts
 
 logger = logging.getLogger(__name__)
-#: Threads of the store and the event loop share one interpreter; the default of 5 ms would be felt in every reply.
+#: The store's threads and the event loop share one interpreter; the default of 5 ms would slow down every reply.
 _SWITCH_INTERVAL_S = 0.0005
 
 _DESCRIPTION = """Rent, lend and share idle machines as one computer.
@@ -90,12 +90,12 @@ details with a stable `code`. Lists are pages: ask again with `after=next`. Time
 
 
 def open_store(url: str, *, clock: Clock, hub_id: str, **options: int) -> Store:
-    """A store whose transactions end as all of a hub's do."""
-    at_end = AtEnd(
-        first=(inline_rows.write, collector.close),
-        last=(booking.write, reputation_rows.write, SubmitterCounts().write),
+    """A store with the commit hooks of all domains."""
+    hooks = CommitHooks(
+        before_numbering=(inline_rows.write, collector.close),
+        while_numbering=(booking.write, reputation_rows.write, SubmitterCounts().write),
     )
-    return Store(url, clock=clock, hub_id=hub_id, at_end=at_end, **options)
+    return Store(url, clock=clock, hub_id=hub_id, hooks=hooks, **options)
 
 
 def build_hub(settings: Settings, clock: Clock) -> Hub:
@@ -113,7 +113,7 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
 
 
 def assemble(settings: Settings, clock: Clock, store: Store) -> Hub:
-    """A hub that remembers nothing yet."""
+    """A hub with empty memory."""
     registry, secrets, specs = Registry(settings.lease_rules()), load_secrets(store, clock), SpecCache(store)
     market = Market(load_table(store, settings.economy, convert=settings.economy_convert))
     registry.fleet.set_prices(market)
@@ -126,10 +126,12 @@ def assemble(settings: Settings, clock: Clock, store: Store) -> Hub:
         identity=IdentityState(secrets, Authenticator(store, clock, secrets)),
         artifacts=ArtifactsState(make_blobs(settings)),
         money=MoneyState(market),
-        trust=TrustState(Submitters(clock)),
+        trust=TrustState(),
         nodes=NodesState(registry),
         jobs=JobsState(specs, Queue(store, clock, specs, most=settings.backlog_max)),
+        scheduling=SchedulingState(explorer_of(settings, clock)),
         settlement=SettlementState(),
+        groups=GroupsState(),
         observability=ObservabilityState(LoopHealth(clock)),
     )
 
@@ -149,7 +151,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         finally:
             lock.release()
 
-    app = HotRoutes(
+    app = FastPathApp(
         https=settings.address.startswith("https:"),
         prefix=settings.prefix,
         openapi_url=None,
@@ -163,8 +165,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     export = dashboard.load(settings)
     if export is not None:
         app.add_middleware(Dashboard, export=export)
-    app.add_middleware(Packed)
-    app.add_middleware(SafeHeaders, https=settings.address.startswith("https:"))
+    app.add_middleware(ListCompression)
+    app.add_middleware(SecurityHeaders, https=settings.address.startswith("https:"))
     return app
 
 
@@ -187,7 +189,7 @@ def create_api() -> FastAPI:
 
 @cache
 def _routes() -> list[BaseRoute]:
-    """FastAPI works out what each route takes when one is first asked for: 60 ms, once for all hubs of a process."""
+    """All routes, built once per process: FastAPI takes 60 ms to analyse them."""
     shared = APIRouter(generate_unique_id_function=operation_id)
     for router in (
         job_routes.router,
@@ -197,7 +199,6 @@ def _routes() -> list[BaseRoute]:
         artifact_routes.router,
         identity_routes.router,
         event_routes.router,
-        key_routes.router,
         approval_routes.router,
         credit_routes.router,
         market_routes.router,
@@ -211,16 +212,16 @@ def _routes() -> list[BaseRoute]:
     return shared.routes
 
 
-def _publish(targets: tuple[FastAPI, ...], hub: Hub) -> None:
-    """Routes find these through their application's state."""
+def _publish(apps: tuple[FastAPI, ...], hub: Hub) -> None:
+    """Put into the applications' state what routes look for there."""
     limits, bodies = RequestLimits(hub.clock, hub.settings), Bodies(hub.clock, hub.settings)
-    for target in targets:
-        target.state.hub, target.state.limits, target.state.bodies = hub, limits, bodies
+    for app in apps:
+        app.state.hub, app.state.limits, app.state.bodies = hub, limits, bodies
 
 
 @asynccontextmanager
 async def running(hub: Hub) -> AsyncIterator[None]:
-    """A hub at work: store threads, boot, loops; everything stopped in order at the end."""
+    """Run a hub: store threads, boot, loops. At the end everything is stopped in order."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     hub.store.start(partial(cache_sync.follow_commit, hub))
     await hub.process.in_thread(hub.artifacts.blobs.claim, hub.identity.secrets.digest("artifacts"))
@@ -243,7 +244,7 @@ async def running(hub: Hub) -> AsyncIterator[None]:
 
 
 def release_waiters(hub: Hub) -> None:
-    """Everything parked is answered now, and nothing parks any more."""
+    """Answer all parked requests now, and let none park any more."""
     hub.process.stopping = True
     for session in hub.nodes.registry.sessions:
         session.wake()
@@ -256,7 +257,7 @@ async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await listener.stop()
-    with contextlib.suppress(Unavailable):  # a database that is away is said below
+    with contextlib.suppress(Unavailable):  # `leases.on_stop` reports a database that is away
         await usage.save(hub, everything=True)
     await leases.on_stop(hub)
     hub.process.end()

@@ -1,4 +1,5 @@
-"""Calls of one kind that come while others are under way are made together: a storm of nodes is a few transactions."""
+"""Batching: requests that arrive while others are being processed are processed together, so that a storm of nodes takes few
+transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
-#: One answer for each request, in their order; an error is raised to the one who made it.
+#: Returns one answer for each request, in their order. An exception among them is raised to its requester.
 Call: TypeAlias = Callable[[list[Request]], Awaitable[Sequence[Answer | Exception]]]
 
 
@@ -22,7 +23,7 @@ class _Waiting(Generic[Request, Answer]):
 
 
 class Batcher(Generic[Request, Answer]):
-    """The first is made at once. What comes meanwhile waits for it, and goes together."""
+    """Processes the first request at once, and those that arrive meanwhile together afterwards."""
 
     def __init__(self, *, most: int = 200) -> None:
         self._most = most
@@ -30,7 +31,7 @@ class Batcher(Generic[Request, Answer]):
         self._work: asyncio.Task[None] | None = None
 
     async def ask(self, key: Hashable, request: Request, call: Call[Request, Answer]) -> Answer:
-        """Of two with the same key the second goes after the first, never with it."""
+        """Process a request. Two with the same key never share a batch; the second waits for the first."""
         loop = asyncio.get_running_loop()
         waiting: _Waiting[Request, Answer] = _Waiting(key, request, call, loop.create_future())
         self._waiting.append(waiting)
@@ -44,15 +45,15 @@ class Batcher(Generic[Request, Answer]):
                 await self._answer_part(self._take())
         finally:
             self._work = None
-            for left in self._waiting:  # the loop ends
-                left.future.cancel()
+            for waiting in self._waiting:  # the event loop is stopping
+                waiting.future.cancel()
 
     def _take(self) -> list[_Waiting[Request, Answer]]:
         chosen: dict[Hashable, _Waiting[Request, Answer]] = {}
         rest = []
         for waiting in self._waiting:
             if waiting.future.done():
-                continue  # nobody waits for it any more
+                continue  # its requester was cancelled
             if waiting.key in chosen or len(chosen) == self._most:
                 rest.append(waiting)
             else:
@@ -65,7 +66,7 @@ class Batcher(Generic[Request, Answer]):
             return
         try:
             answers = await part[0].call([waiting.request for waiting in part])
-        except Exception as error:  # noqa: BLE001 - each of them gets its own verdict
+        except Exception as error:  # noqa: BLE001 - each requester gets its own error
             if len(part) == 1:
                 _resolve(part[0], error)
                 return

@@ -1,4 +1,4 @@
-"""The only place where the hub reads the clock and draws randomness, so that tests and the simulator can replace both."""
+"""Time and randomness, read only here, so that tests and the simulator can replace them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new_id(clock: Clock, prefix: str) -> str:
 
 
 def new_ids(clock: Clock, prefix: str, count: int) -> list[str]:
-    """Ids of one batch sort in the order of the batch: consecutive numbers after one random start."""
+    """Ids that sort in the order of the batch: consecutive numbers after a random start."""
     now_ms = clock.now_ms()
     # The top bits stay clear, so that counting up from here cannot overflow the ten bytes.
     start = int.from_bytes(clock.entropy(10), "big") >> 1

@@ -1,4 +1,4 @@
-"""Starting a hub: the server process, and the first-run set-up that `pool up` does before it."""
+"""Starting a hub: the server process, and the set-up that `pool up` does before its first start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.session import Tx
-from computepool.hub.http.slow_client_guard import protocol_for
+from computepool.hub.http.repeated_requests import protocol_for
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.signing import rotation
@@ -36,19 +36,19 @@ from computepool.protocol import plain_log
 
 T = TypeVar("T")
 ADMIN = "admin"
-_START_FAILED = 3  #: what uvicorn's own command says
+_START_FAILED = 3  #: the exit code of uvicorn's own command
 _SERVING_MS = 30_000
-#: The garbage collector's: new objects, and how many looks at the young ones come before one at the older ones.
-_YOUNG, _MIDDLE, _OLD = 700, 10, 1_000
+#: The garbage collector's thresholds: old objects are collected a hundred times more rarely than by default.
+_GC_THRESHOLDS = (700, 10, 1_000)
 _LOCAL_KEY_NAME = "pool up"
 _ROLES = ("admin", "submitter", "provider")
 
 
 def serve(settings: Settings) -> None:
-    """Blocks until the process is told to stop."""
+    """Serve until the process is asked to stop."""
     plain_log.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _allow_connections()
-    # Refused here, with a sentence, rather than inside the server's start-up.
+    # Checked here, because an error inside the server's start-up would come with a traceback.
     HubLock(settings.url).release()
     _check_blobs(settings)
     app = create_app(settings)
@@ -67,24 +67,24 @@ def serve(settings: Settings) -> None:
         server_header=False,
     )
     server = _Server(config, before_shutdown=lambda: release_waiters(app.state.hub))
-    # The program itself is 190 000 objects that stay; looking through them stopped every request for a tenth of a second.
+    # The program itself is 190 000 permanent objects; scanning them paused all requests for a tenth of a second. So would
+    # scanning all that parked polls and sessions refer to, ten times a minute with 10 000 nodes.
     gc.collect()
     gc.freeze()
-    # And so would every look at all that parked polls and sessions hold, ten times a minute with 10 000 nodes.
-    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
+    gc.set_threshold(*_GC_THRESHOLDS)
     server.run()
     if not server.started:
         raise SystemExit(_START_FAILED)
 
 
 def _allow_connections() -> None:
-    """As many as the system lets this process have: its usual limit of a thousand files would be a thousand nodes."""
+    """Raise the limit of open files: the usual thousand would allow only a thousand nodes."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _check_blobs(settings: Settings) -> None:
-    """That the store of artifacts is there and lets us in; at S3, by a look at an object that is not there."""
+    """Check that the artifact store is reachable and accepts our credentials, by asking for an object that does not exist."""
     try:
         make_blobs(settings).size(place_of("0" * 64, "0" * 16))
     except Unavailable as error:
@@ -92,7 +92,7 @@ def _check_blobs(settings: Settings) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Answers parked polls and streams before it waits for requests to end; else each would be broken off."""
+    """Answers parked polls and streams before it waits for requests to end, or each would be cut off."""
 
     def __init__(self, config: uvicorn.Config, *, before_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
@@ -111,20 +111,20 @@ class Bootstrap:
 
 
 def bootstrap(settings: Settings) -> Bootstrap:
-    """Make sure there is an admin, and give the local machine a fresh key and one-time codes. Before the hub serves."""
+    """Create the admin if there is none, and a fresh key and one-time codes for the local machine. No hub may be serving."""
     lock = HubLock(settings.url)
     try:
-        return _with_store(settings, _first_words)
+        return _with_store(settings, _bootstrap)
     finally:
         lock.release()
 
 
 def signin_link(settings: Settings) -> str:
-    """A one-time link for the admin, who is made if there is none. A hub may be serving meanwhile."""
+    """A one-time sign-in link for the admin, who is created if there is none. A hub may be serving."""
 
     def effect(tx: Tx, snapshot: Snapshot) -> str:
         code = _code(tx, snapshot, _admin(tx, snapshot), purpose="signin")
-        # The hub that serves knows its address better than the settings of this process.
+        # A hub that is serving may have another address than the settings of this process say.
         served = account_rows.live_address(tx.connection, since_ms=tx.now_ms - _SERVING_MS)
         return f"{served or settings.address}/signin?code={code}"
 
@@ -132,7 +132,7 @@ def signin_link(settings: Settings) -> str:
 
 
 def rotate_key(settings: Settings) -> list[dict[str, object]]:
-    """Switch to the next signing key; hubs that serve follow within seconds. What there is afterwards."""
+    """Switch to the next signing key, and list all keys. Running hubs follow within seconds."""
 
     def effect(tx: Tx, snapshot: Snapshot) -> list[dict[str, object]]:
         rotation.rotate_in(tx, snapshot.clock, settings=settings, actor="operator")
@@ -146,7 +146,7 @@ def list_keys(settings: Settings) -> list[dict[str, object]]:
 
 
 def _keys(tx: Tx) -> list[dict[str, object]]:
-    """Never the private halves."""
+    """The signing keys without their private halves."""
     shown = ("kid", "public_key", "created_at_ms", "starts_at_ms", "ends_at_ms", "endorsed_by")
     rows = signing_key_rows.list_keys(tx.connection)
     current = [row.kid for row in rows if row.starts_at_ms is not None][-1]
@@ -168,7 +168,7 @@ def _with_store(settings: Settings, effect: Callable[[Tx, Snapshot], T]) -> T:
         hub.store.close()
 
 
-def _first_words(tx: Tx, snapshot: Snapshot) -> Bootstrap:
+def _bootstrap(tx: Tx, snapshot: Snapshot) -> Bootstrap:
     account_id = _admin(tx, snapshot)
     account_rows.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
     key_id, secret = snapshot.clock.entropy(8).hex(), snapshot.clock.entropy(32)
@@ -194,21 +194,20 @@ def _admin(tx: Tx, snapshot: Snapshot) -> str:
     account_id = new_id(snapshot.clock, "acc")
     account_rows.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
     tx.emit(actor="hub", action="account.created", account_id=account_id)
-    new_accounts.grant_to_operator(tx, account_id, settings=snapshot.settings, table=snapshot.table)
+    # Enough to try everything; an administrator can grant credits to anybody anyway.
+    new_accounts.grant_credits(tx, account_id, amount=snapshot.settings.operator_grant, table=snapshot.table)
     return account_id
 
 
 def _code(tx: Tx, snapshot: Snapshot, account_id: str, *, purpose: str) -> str:
     settings = snapshot.settings
     lives = {"enrol": settings.enrol_code_lifetime_s, "signin": settings.signin_code_lifetime_s}
-    code, _ = sign_in.issue_code(
-        tx, snapshot, purpose=purpose, account_id=account_id, lifetime_s=lives[purpose]
-    )
+    code, _ = sign_in.issue_code(tx, snapshot, purpose=purpose, account_id=account_id, lifetime_s=lives[purpose])
     return code
 
 
 def check(settings: Settings, *, deep: bool = False) -> list[str]:
-    """The rules that the database and the files break, a sentence each; hubs may go on serving meanwhile."""
+    """One sentence for each rule that the database or the files break. Hubs may be serving."""
     with consistency.snapshot(settings.url) as connection:
         broken = invariants.check_all(connection)
     snapshot = partial(consistency.snapshot, settings.url)

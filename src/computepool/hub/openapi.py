@@ -1,4 +1,4 @@
-"""`python -m computepool.hub.openapi` prints the API's OpenAPI document; no hub needs to run, and none is made."""
+"""`python -m computepool.hub.openapi` prints the API's OpenAPI document, without a hub."""
 
 from __future__ import annotations
 

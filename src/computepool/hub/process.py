@@ -1,4 +1,4 @@
-"""This hub as a process: its name, since when it runs, whether it stops, and threads for slow calls."""
+"""State of this hub's process: its id, its start, whether it is stopping, and threads for slow calls."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ class ProcessState:
     hub_id: str
     started_at_ms: int
     stopping: bool = False
-    #: That somebody asked for; kept until they end.
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "slow"))
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """What waits for a disk or another service must not hold up the store's threads."""
+        """Call a function that waits for a disk or another service, without blocking the store's threads."""
         call = partial(function, *args, **options)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 

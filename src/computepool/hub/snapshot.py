@@ -1,13 +1,13 @@
 """Snapshots of the hub's memory for units of work, taken on the event loop before they run.
 
-The writer thread must not look at the hub itself, which changes while it runs. What a unit comes to is told to memory after
-its commit (`Settlement` in jobs/transitions.py). A unit that needs to know something that nobody foresaw asks: it is taken
-back, the loop answers, and it runs again.
+The writer thread must not read the hub itself, which changes while the thread runs. Memory learns what a unit did after its
+commit (`Settlement` in jobs/transactions.py). A unit that needs to know something unforeseen asks: its transaction is rolled
+back, the event loop answers, and the unit runs again (`write` in jobs/transactions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,6 @@ from computepool.core.trust.ties import Program, Ties
 from computepool.hub.artifacts.state import StorageUsage
 from computepool.hub.clock import Clock
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
 from computepool.hub.identity.signing.secrets import Secrets
 from computepool.hub.jobs.specs import SpecCache
@@ -27,10 +26,10 @@ T = TypeVar("T")
 
 
 class Question(Generic[T]):
-    """About the hub's memory. Hashable: the same question is answered once."""
+    """A question about the hub's memory. It must be hashable, because each is answered once."""
 
     def answer(self, hub: Hub) -> T:
-        """On the event loop."""
+        """Called on the event loop."""
         raise NotImplementedError
 
 
@@ -44,15 +43,14 @@ class Unanswered(Exception):
 class Snapshot:
     settings: Settings
     clock: Clock
-    specs: SpecCache  #: named by their digests, so the same whenever they are looked at
-    secrets: Secrets  #: for their digests, which never change
+    specs: SpecCache  #: safe to read at any time: a spec's name is its digest
+    secrets: Secrets  #: for its digests, which never change
     table: PriceTable  #: today's prices
-    started_at_ms: int  #: the hub
+    started_at_ms: int  #: when the hub started
     varying: frozenset[Program]
     ties: Ties
     run_times: RunTimes
-    #: Estimates by account; else it is counted.
-    storage: Mapping[str, StorageUsage] = field(default_factory=dict)
+    storage: Mapping[str, StorageUsage] = field(default_factory=dict)  #: estimates by account; others are computed
     answers: Mapping[Question[Any], Any] = field(default_factory=dict)
 
     def ask(self, question: Question[T]) -> T:
@@ -67,7 +65,7 @@ class Snapshot:
 
 
 def take(hub: Hub, accounts: Iterable[str] = ()) -> Snapshot:
-    """`accounts`: those whose storage the unit may add to."""
+    """`accounts` are those whose storage the unit may increase."""
     return Snapshot(
         settings=hub.settings,
         clock=hub.clock,
@@ -78,29 +76,13 @@ def take(hub: Hub, accounts: Iterable[str] = ()) -> Snapshot:
         varying=hub.settlement.varying,
         ties=hub.settlement.ties,
         run_times=hub.settlement.run_times,
-        storage={
-            name: replace(known) for name in accounts if (known := hub.artifacts.usage.get(name)) is not None
-        },
+        storage={name: replace(known) for name in accounts if (known := hub.artifacts.usage.get(name)) is not None},
     )
 
 
 def take_for(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Snapshot:
-    """With the storage of the accounts whose attempts these are, as far as this hub knows."""
+    """A snapshot with the storage of the accounts that own these attempts, as far as this hub knows them."""
     session = hub.nodes.registry.get(node_id)
     held = {} if session is None else session.attempts
     accounts = {held[id_].grant.account_id for id_ in attempt_ids if id_ in held}
     return take(hub, accounts | {POOL_ACCOUNT})
-
-
-async def write(hub: Hub, unit: Callable[[Tx, Snapshot], T], snapshot: Snapshot | None = None) -> T:
-    """Run the unit durably, as often as it has questions."""
-    snapshot = snapshot or take(hub)
-    while True:
-        try:
-            return await hub.store.write(_with(snapshot, unit))
-        except Unanswered as missing:
-            snapshot = snapshot.with_answers(hub, [missing.question])
-
-
-def _with(snapshot: Snapshot, unit: Callable[[Tx, Snapshot], T]) -> Callable[[Tx], T]:
-    return lambda tx: unit(tx, snapshot)

@@ -1,4 +1,4 @@
-"""Accounts, keys, sign-in, events and problems as they cross the wire."""
+"""Wire models of accounts, keys, sign-in, events and problems."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from computepool.protocol.base import Micro, NewName, Page, Reply, Request
 
 Role = Literal["admin", "submitter", "provider"]
 Scope = Literal["read", "submit", "provide", "account", "admin"]
-AccountName = Annotated[
-    str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")
-]
+AccountName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
 
 
 class AccountRequest(Request):
@@ -21,14 +19,14 @@ class AccountRequest(Request):
 
 
 class SubmitterReputationView(Reply):
-    """How an account's jobs treat the nodes of others (docs/reputation.md)."""
+    """How an account's jobs behave on other accounts' nodes (docs/reputation.md)."""
 
     score: float  #: from 0 to 1, at this moment
-    completed: int  #: runs on nodes of others, of all time: done and paid
-    failed: int  #: failed by their own fault
-    harmful: int  #: ran until a limit stopped them: time, memory, output, money
-    cancelled: int  #: while a node had them
-    changed_at_ms: int | None = None  #: the last one that counted; none: nothing is known
+    completed: int  #: runs on other accounts' nodes, of all time, that were completed and paid for
+    failed: int  #: failed through their own fault
+    harmful: int  #: stopped by a limit: time, memory, output, money
+    cancelled: int  #: cancelled while a node had them
+    changed_at_ms: int | None = None  #: time of the last run that counted; null if there is none
 
 
 class AccountView(Reply):
@@ -36,12 +34,12 @@ class AccountView(Reply):
     name: str
     roles: list[str]
     created_at_ms: int
-    jobs_open_max: int | None = None  #: quotas of its own; null: the hub's
+    jobs_open_max: int | None = None  #: its own quotas; null: the hub's
     spend_per_day_max: int | None = None
-    artifact_bytes_max: int | None = None  #: bytes of files kept at the hub
-    artifact_keep_s: int | None = None  #: how long after their jobs have ended
+    artifact_bytes_max: int | None = None  #: bytes of files stored at the hub
+    artifact_keep_s: int | None = None  #: how long files are kept after their jobs have ended
     submitter_reputation: SubmitterReputationView | None = None  #: in /me and in the list of accounts
-    approval_id: str | None = None  #: what was asked waits for a second administrator under this id
+    approval_id: str | None = None  #: the request waits for a second administrator under this id
 
 
 class RolesRequest(Request):
@@ -53,7 +51,7 @@ class RefusalRequest(Request):
 
 
 class ApprovalView(Reply):
-    """What one administrator asked for and another must agree to."""
+    """An administrator's request that another one must approve."""
 
     id: str
     kind: str  #: top-up, sign-up grant, roles, node review, payout
@@ -61,8 +59,8 @@ class ApprovalView(Reply):
     requested_by: str
     requested_at_ms: int
     state: str
-    approved_by: str | None = None  #: of a payout: the first of two
-    can_approve: bool = False  #: by you
+    approved_by: str | None = None  #: for a payout, the first of two approvers
+    can_approve: bool = False  #: you may approve it
 
 
 class ApprovalList(Reply):
@@ -70,12 +68,12 @@ class ApprovalList(Reply):
 
 
 class QuotaRequest(Request):
-    """All are set; null means the hub's own limit."""
+    """Sets all quotas; null means the hub's own limit."""
 
-    jobs_open_max: int | None = Field(default=None, ge=0, le=10_000_000)  #: unfinished jobs at once
+    jobs_open_max: int | None = Field(default=None, ge=0, le=10_000_000)  #: unfinished jobs at a time
     spend_per_day_max: Micro | None = None  #: microcredits
-    artifact_bytes_max: int | None = Field(default=None, ge=0, le=2**60)  #: bytes of files kept at the hub
-    #: how long after their jobs have ended
+    artifact_bytes_max: int | None = Field(default=None, ge=0, le=2**60)  #: bytes of files stored at the hub
+    #: how long files are kept after their jobs have ended
     artifact_keep_s: int | None = Field(default=None, ge=0, le=100 * 365 * 24 * 3600)
 
 
@@ -86,21 +84,21 @@ class AccountPage(Page):
 class KeyRequest(Request):
     name: NewName
     expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
-    account_id: str | None = None  #: admins may make keys for others
-    #: what it may be used for; null: what the key that makes it may
+    account_id: str | None = None  #: administrators may create keys for others
+    #: what it may be used for; null: the same as the key that creates it
     scopes: list[Scope] | None = Field(default=None, min_length=1, max_length=5)
 
 
 class KeyRotateRequest(Request):
-    """A new key with the same name and scopes; the old one ends after the overlap."""
+    """Create a key with the same name and scopes; the old one expires after the overlap."""
 
     overlap_s: float = Field(default=24 * 3600, ge=0, le=30 * 24 * 3600)
-    #: null: as long as the old one had
+    #: null: the lifetime of the old one
     expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
 
 
 class RevokedReply(Reply):
-    revoked: int  #: keys and sessions that were good until now
+    revoked: int  #: keys and sessions that were valid until now
 
 
 class KeyView(Reply):
@@ -115,7 +113,7 @@ class KeyView(Reply):
     revoked_at_ms: int | None = None
     scopes: list[str] | None = None  #: null: everything the account may do
     state: Literal["good", "expired", "revoked"] = "good"
-    this: bool = False  #: the one that asks
+    this: bool = False  #: it is the one that makes the request
     can_revoke: bool = False
 
 
@@ -141,11 +139,11 @@ class SignInReply(Reply):
 
 
 class LinkReply(Reply):
-    """A sign-in link for somebody: good once, for a while. Shown here alone."""
+    """A sign-in link for an account, valid once and for a limited time. Shown only here."""
 
     account_id: str
     link: str
-    code: str  #: the same, to type into the sign-in page or `pool login`
+    code: str  #: the code of the link, for the sign-in page or `pool login`
     expires_at_ms: int
 
 
@@ -168,26 +166,26 @@ class EventView(Reply):
 
 
 class EventPage(Reply):
-    """Oldest first, or newest first where that was asked for."""
+    """Oldest first, or newest first if requested."""
 
     events: list[EventView]
-    cursor: int  #: the newest event that was looked at: go on with `after=`
-    next: int | None = None  #: newest first: older ones with `before=`; null: there are none
-    searched_to_ms: int | None = None  #: newest first: how far back was looked; null: to the beginning
-    #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
+    cursor: int  #: the newest event that was examined: continue with `after=`
+    next: int | None = None  #: newest first: older events with `before=`; null: there are none
+    searched_to_ms: int | None = None  #: newest first: how far back was searched; null: to the beginning
+    #: of accounts, nodes, jobs and groups in these events, by id, as far as you may know them
     names: dict[str, str] = {}
 
 
 class News(Reply):
-    """What something happened to since the news before: enough to know what to ask again."""
+    """The objects with new events since the previous news, so that clients know what to reload."""
 
     cursor: int  #: the number of the last event
-    events: int  #: how many there were
-    kinds: list[str]  #: the first words of their actions: `job` of `job.queued`
+    events: int  #: the number of new events
+    kinds: list[str]  #: the first words of their actions: `job` for `job.queued`
     job_ids: list[str] = []
     group_ids: list[str] = []
     node_ids: list[str] = []
-    partial: bool = False  #: more happened than could be looked at: anything may have changed
+    partial: bool = False  #: there were too many events to examine: anything may have changed
 
 
 class Problem(Reply):
@@ -213,5 +211,5 @@ class HubInfo(Reply):
     running: int
     account: AccountView | None = None
     setup: bool = False  #: nobody has signed in here yet
-    mesh_version: str = ""  #: only nodes of this one are let in; empty: any
-    signin_hint: str = ""  #: how to get in, for who is not signed in
+    mesh_version: str = ""  #: only nodes of this version are admitted; empty: any
+    signin_hint: str = ""  #: how to sign in, for those who have not

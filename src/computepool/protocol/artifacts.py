@@ -1,4 +1,4 @@
-"""Artifacts as they cross the wire: files at the hub, who refers to them, how long and how much is kept."""
+"""Wire models of artifacts: files at the hub, references to them, and storage limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ArtifactPage(Page):
 
 
 class UploadState(Reply):
-    """How much of an upload the hub has; continue from `offset`."""
+    """The progress of an upload; continue from `offset`."""
 
     digest: str
     offset: int
@@ -29,17 +29,17 @@ class UploadState(Reply):
 
 
 class StorageView(Reply):
-    """What an account keeps at the hub, and may keep. Each artifact counts once, however many jobs refer to it."""
+    """What an account stores at the hub, and its limits. Each artifact counts once, however many jobs refer to it."""
 
     bytes: int
     artifacts: int
     bytes_max: int
-    keep_s: float  #: after the job it belongs to has ended; an upload, after it was sent
-    uploading_bytes: int = 0  #: of artifacts that are not whole yet
+    keep_s: float  #: how long artifacts are kept after their job has ended or, for uploads, after they were sent
+    uploading_bytes: int = 0  #: of incomplete artifacts
 
 
 class ArtifactRef(Reply):
-    """One reason why an artifact is kept."""
+    """One reason for keeping an artifact."""
 
     role: str
     name: str | None = None
@@ -47,15 +47,15 @@ class ArtifactRef(Reply):
     job_id: str | None = None
     job_state: str | None = None
     created_at_ms: int
-    kept_until_ms: int | None = None  #: null: as long as the job is unfinished, or until it is released
+    kept_until_ms: int | None = None  #: null: while the job is unfinished, or until it is released
 
 
 class ArtifactInfo(Reply):
     digest: str
     size: int
     created_at_ms: int
-    whole: bool  #: the bytes are there, as many as there should be
-    kept_until_ms: int | None = None  #: by the longest of its references; null: nobody can say yet
+    whole: bool  #: all of its bytes are present
+    kept_until_ms: int | None = None  #: by the longest of its references; null: not known yet
     refs: list[ArtifactRef]
     more_refs: bool = False
 

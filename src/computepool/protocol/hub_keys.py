@@ -1,7 +1,7 @@
-"""The hub's public keys as it publishes them, and how somebody who knows one of them follows it to the next.
+"""The hub's published public keys, and how clients that have pinned one of them follow it to the next.
 
-Each key is endorsed by the one before it, and the whole set is signed by the one in use. So who pinned a key once accepts
-exactly what its owner published later, and nobody on the way can add a key, take one away, or bring an old one back.
+Each key is endorsed by the previous one, and the whole set is signed by the current one. So a client that pinned a key
+accepts exactly what its owner published later, and nobody in between can add, remove or restore a key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDORSEMENTS_MAX = 1_000
 
 
 class Endorsement(Reply):
-    """A key, signed by the one before it."""
+    """A key, signed by the previous one."""
 
     kid: str
     key: str
@@ -33,14 +33,14 @@ class Endorsement(Reply):
 class HubKeys(Reply):
     """The public keys that the hub signs with, by name."""
 
-    #: accepted now: the one that signs, the next, and those before until their overlap ends
+    #: accepted now: the current key, the next one, and previous ones until their overlap ends
     keys: dict[str, str]
-    current: str = ""  #: the one that signs
+    current: str = ""  #: the key that signs
     next: str | None = None
-    retired: dict[str, str] = {}  #: sign nothing any more; receipts made with them stay good
+    retired: dict[str, str] = {}  #: no longer used to sign; receipts signed with them remain valid
     endorsements: list[Endorsement] = Field(default=[], max_length=ENDORSEMENTS_MAX)
     version: int = 0  #: grows with every change
-    signature: str = ""  #: of all this, by the current key
+    signature: str = ""  #: of the whole set, by the current key
 
     def signed_text(self) -> bytes:
         fields = self.model_dump(mode="json", include={"keys", "current", "next", "retired", "version"})
@@ -55,27 +55,27 @@ def endorsed_text(kid: str, key: str) -> bytes:
 
 
 def rekey_text(node_id: str, key: str) -> bytes:
-    """What a node signs with its old key and with its new one, to put the new one in the old one's place."""
+    """The text that a node signs with both its old and its new key to replace the old one."""
     return f"{_NODE_FORMAT}\n{node_id}\n{key}".encode()
 
 
 def followed(pinned: Mapping[str, str], published: HubKeys, *, seen: int = 0) -> HubKeys:
-    """The published set, if whoever made it has the keys that were pinned; else Unauthenticated says what is wrong."""
+    """The published set, if it follows from the pinned keys. Otherwise Unauthenticated says what is wrong."""
     trusted = _chain(pinned, published.endorsements)
     signer = trusted.get(published.current)
     if signer is None:
-        raise Unauthenticated("The hub's new key is not signed by one that is known here.")
+        raise Unauthenticated("The hub's new key is not signed by a known key.")
     if not signed_by(public_key(signer), published.signature, published.signed_text()):
         raise Unauthenticated("The hub's list of keys is not signed by the hub.")
     if any(trusted.get(kid) != key for kid, key in published.keys.items()):
         raise Unauthenticated("The hub's list contains a key that no known key has signed.")
     if published.version < seen:
-        raise Unauthenticated("The hub's list of keys is older than the one known here.")
+        raise Unauthenticated("The hub's list of keys is older than the known one.")
     return published
 
 
 def _chain(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[str, str]:
-    """What is pinned, and what follows from it, link by link."""
+    """The pinned keys, and those that follow from them, link by link."""
     trusted = dict(pinned)
     waiting = list(endorsements)
     while True:
@@ -83,7 +83,7 @@ def _chain(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[s
         if not good:
             return trusted
         for link in good:
-            trusted.setdefault(link.kid, link.key)  # a name means one key, for ever
+            trusted.setdefault(link.kid, link.key)  # a name never changes its key
         waiting = [link for link in waiting if link not in good]
 
 

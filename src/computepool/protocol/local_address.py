@@ -1,4 +1,4 @@
-"""Addresses of this machine: the one that others reach it by, and those that nobody else reaches."""
+"""Addresses of this machine: the one that others can reach, and those that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
-#: Far away, and in nobody's network: nothing is sent there.
+#: Documentation addresses, outside of every network. Nothing is sent there.
 _FAR = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def outgoing_address() -> str:
-    """The address of the interface towards everything else; empty without a network. Nothing is sent to find it out."""
+    """The address of the interface with the default route; empty without a network. Sends nothing."""
     for family, far in _FAR:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:
@@ -23,7 +23,7 @@ def outgoing_address() -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """Of a hub that listens there. On every interface: by the address that other machines know this one by."""
+    """The URL of a hub that listens on this host. A wildcard becomes the address that other machines can reach."""
     if is_wildcard(host):
         host = outgoing_address() or "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -34,7 +34,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether only this machine can reach the URL."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True

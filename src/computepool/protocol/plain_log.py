@@ -1,4 +1,4 @@
-"""Logs of hub and agent: whatever strangers call their jobs, a line stays a line and no terminal obeys it."""
+"""Logs of hub and agent. Whatever text people choose, a record stays one line and no terminal obeys it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         plain = copy.copy(record)
         plain.msg, plain.args = record.getMessage().replace("\n", "\\n"), None
-        return escaped(super().format(plain))  # with the traceback, which has lines of its own
+        return escaped(super().format(plain))  # including the traceback, which keeps its lines
 
 
 class JsonFormatter(logging.Formatter):
-    """One document for each line."""
+    """One JSON document per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -33,14 +33,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_json(level: str | int) -> None:
-    """For programs that read it: on standard output. What is configured later changes nothing."""
+    """Log JSON to standard output, for programs. Later configuration has no effect."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def configure(level: str | int, *, format: str) -> None:
-    """The root logger, on standard error, unless it has a handler already."""
+    """Log to standard error, unless the root logger has a handler already."""
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter(format))
     logging.basicConfig(level=level, handlers=[handler])

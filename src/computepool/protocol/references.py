@@ -1,4 +1,4 @@
-"""References that people type in the place of an id, and what they stand for."""
+"""References: words that people type instead of an id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from computepool.protocol.base import Reply
 
-#: The newest of one's own.
+#: The newest of the caller's own objects.
 LAST = "last"
 
 
@@ -20,8 +20,8 @@ class ReferenceKind(StrEnum):
 
 
 class Reference(Reply):
-    """The one thing that a word stands for."""
+    """The object that a word refers to."""
 
     kind: ReferenceKind
     id: str
-    name: str = Field(description="What people call it")
+    name: str = Field(description="Its name")

@@ -1,12 +1,12 @@
-"""Sealing: what a job brings back, encrypted to its submitter's key, so that nobody in between can read it.
+"""Sealing: a job's results and outputs, encrypted to its submitter's key so that nobody in between can read them.
 
-A sealed stream is `MAGIC`, the first 8 bytes of the SHA-256 of the receiver's public key, an X25519 key made for this
-stream alone, what it is (`About`: of which job, and what of it), and chunks of 64 KiB, each ChaCha20-Poly1305 with 16 more
-bytes. The chunks' key comes from both keys by HKDF-SHA256 over the whole header, so that nothing opens as something
-else than it was sealed as. Their nonces count, and say which chunk is the last (the STREAM construction): what was cut
-off, changed, repeated or put in another order does not open. Memory is flat.
+A sealed stream consists of `MAGIC`, the first 8 bytes of the SHA-256 of the receiver's public key, an ephemeral X25519
+key, a description (`About`), and chunks of 64 KiB, each encrypted with ChaCha20-Poly1305, which adds 16 bytes. The key of
+the chunks is derived from both keys by HKDF-SHA256 over the whole header, so that nothing can be passed off as something
+else. The nonces count the chunks and mark the last one (the STREAM construction), so that truncated, changed, repeated or
+reordered streams do not open. Memory use is constant.
 
-Sealing hides; it does not prove who sealed: the public key is known to the hub and the nodes.
+Sealing provides confidentiality, not authenticity: hub and nodes know the public key, too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CHUNK: Final = 64 * 1024
 TAG: Final = 16
 KEY_ID: Final = 8
 KEY: Final = 32
-#: Before the words of `About`; their length follows in two bytes.
+#: The length of the header before `About`, whose own length follows in two bytes.
 HEADER: Final = len(MAGIC) + KEY_ID + KEY
 ABOUT_BYTES_MAX: Final = 4096
-#: What can be sealed. A file never opens as a text, nor a text as a file.
+#: What can be sealed. A file never opens as a text, or a text as a file.
 RESULT, OUTPUT, ERROR, LOG = "result", "output", "error", "log"
 _FILES: Final = (RESULT, OUTPUT)
-#: First letters of a sealed text among the words of a job: its error, its log.
+#: The beginning of a sealed text: an error or a log.
 TEXT_PREFIX: Final = "cpsealed:"
 _INFO: Final = b"computepool sealing 2"
 
@@ -45,23 +45,23 @@ Write = Callable[[bytes], object]
 
 
 class SealError(ValueError):
-    """Not sealed, not for a key that is here, or not as it was sealed."""
+    """The data is not sealed, not for an available key, or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was sealed. It can be read without the key, and not be changed."""
+    """A description of the sealed data, which can be read without the key but not changed."""
 
     job_id: str
     purpose: str
-    name: str = ""  #: of an output; of a log the attempt and the stream
+    name: str = ""  #: for an output, its name; for a log, the attempt and the stream
 
     def packed(self) -> bytes:
         """Raises ValueError."""
         words = (self.purpose, self.job_id, self.name)
         data = "\n".join(words).encode()
         if len(data) > ABOUT_BYTES_MAX or any("\n" in word for word in words):
-            raise ValueError("what is to be sealed has a name that is too long, or of several lines")
+            raise ValueError("the name of sealed data is too long or has several lines")
         return len(data).to_bytes(2, "big") + data
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """To whom a job's words and files are sealed, and as whose."""
+    """Seals the texts and files of a job to a public key."""
 
     to: bytes
     job_id: str
@@ -110,10 +110,8 @@ def sealed_size(size: int, about: About) -> int:
     return HEADER + len(about.packed()) + size + TAG * max(1, -(-size // CHUNK))
 
 
-def seal(
-    read: Read, write: Write, *, to: bytes, about: About, ephemeral: X25519PrivateKey | None = None
-) -> None:
-    """All of `read` into `write`. `ephemeral` is for tests: two streams with one key would betray both."""
+def seal(read: Read, write: Write, *, to: bytes, about: About, ephemeral: X25519PrivateKey | None = None) -> None:
+    """Seal everything from `read` into `write`. `ephemeral` is for tests: a reused key would reveal both streams."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     own = ephemeral or X25519PrivateKey.generate()
@@ -130,15 +128,15 @@ def seal(
 
 
 def unseal(read: Read, write: Write, *, find_key: FindKey, about: About | None) -> About:
-    """The plain text into `write`, chunk by chunk; use it only when this returns. Raises SealError.
+    """Write the plain text to `write`, chunk by chunk. Use it only after this function returns. Raises SealError.
 
-    It must have been sealed as `about`; None: as a file of any job, and the caller says which one.
+    The data must have been sealed as `about`; with None, as a file of any job, which the caller must check.
     """
     from cryptography.exceptions import InvalidTag
 
     header = _exactly(read, HEADER)
     if not is_sealed(header) or len(header) < HEADER:
-        raise SealError("This is not sealed, or only its beginning is here.")
+        raise SealError("This is not sealed, or it is truncated.")
     words, found = _read_about(read)
     if found != about and (about is not None or found.purpose not in _FILES):
         raise SealError(f"This was sealed as {found}, and not as {about or 'a file'}.")
@@ -163,7 +161,7 @@ def unseal(read: Read, write: Write, *, find_key: FindKey, about: About | None) 
         number, chunk = number + 1, following
 
 
-_DAMAGED = "This is not as it was sealed: cut short, changed, or put together from parts."
+_DAMAGED = "The sealed data is damaged: truncated, changed, or assembled from parts."
 
 
 def _read_about(read: Read) -> tuple[bytes, About]:
@@ -180,7 +178,7 @@ def _read_about(read: Read) -> tuple[bytes, About]:
 
 
 def _cipher(private: X25519PrivateKey, other: bytes, /, *, to: bytes, header: bytes) -> ChaCha20Poly1305:
-    """Refuses (ValueError) a public key that leads to nothing secret."""
+    """Raises ValueError for a public key that gives no secret."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -196,7 +194,7 @@ def _nonce(number: int, *, last: bool) -> bytes:
 
 
 def _exactly(read: Read, size: int) -> bytes:
-    """`size` bytes, fewer only at the end."""
+    """`size` bytes, or fewer at the end."""
     data = read(size)
     if len(data) == size or not data:
         return data

@@ -1,7 +1,7 @@
-"""Signed tokens: the hub's job token (what a node may run) and the node's own bearer token (who is asking).
+"""Signed tokens: the hub's job tokens (what a node may run) and the nodes' bearer tokens (who makes a request).
 
-Both are JWTs with EdDSA and nothing else. A header says what it must and no more (so nobody chooses a key for us), and
-a token has one spelling: two that read the same are the same.
+Both are JWTs that allow only EdDSA. Headers contain only the expected fields, so that nobody can choose a key for the
+verifier. Tokens have a single canonical spelling.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def sign_job_token(token: JobToken, *, key: Ed25519PrivateKey, kid: str) -> str:
 
 
 def token_kid(text: str) -> str | None:
-    """The name of the key that a job token says it is signed with, unverified; None for what is no such token."""
+    """The name of the key that a job token claims to be signed with, unverified; None for anything else."""
     try:
         kid = _object(text[:_HEADER_MAX].partition(".")[0]).get("kid")
     except (ValueError, RecursionError):
@@ -91,45 +91,34 @@ def token_kid(text: str) -> str | None:
     return kid if isinstance(kid, str) and len(kid) <= _KID_MAX else None
 
 
-def verify_job_token(
-    text: str, *, keys: Mapping[str, Ed25519PublicKey], node_id: str, now_s: int
-) -> JobToken:
-    """Raises Unauthenticated with the precise cause. `now_s` is the hub's time as the agent knows it."""
+def verify_job_token(text: str, *, keys: Mapping[str, Ed25519PublicKey], node_id: str, now_s: int) -> JobToken:
+    """Raises Unauthenticated with the precise cause. `now_s` is the agent's estimate of the hub's time."""
     header, claims = _read(text, typ=JOB_TYPE)
     kid = header.get("kid")
     if not isinstance(kid, str) or kid not in keys:
-        raise Unauthenticated("The job token is signed with a key this node does not know.")
+        raise Unauthenticated("The job token is signed with an unknown key.")
     _check_signature(text, keys[kid])
     _check_claims(claims, audience=node_id, issuer=ISSUER, now_s=now_s)
     _check_life(claims, JOB_TOKEN_LIFE_MAX_S)
     grants = claims.get("grants")
     if not isinstance(grants, dict) or not all(isinstance(value, str) for value in grants.values()):
         raise Unauthenticated("The job token has no grants.")
-    return JobToken(
-        node_id=node_id, grants=grants, issued_s=int(str(claims["iat"])), expires_s=int(str(claims["exp"]))
-    )
+    return JobToken(node_id=node_id, grants=grants, issued_s=int(str(claims["iat"])), expires_s=int(str(claims["exp"])))
 
 
 def sign_node_token(node_id: str, *, key: Ed25519PrivateKey, hub: str, now_s: int) -> str:
-    """A node vouches for itself: no challenge round trip, and nothing to store at the hub but the public key."""
-    claims = {
-        "iss": node_id,
-        "sub": node_id,
-        "aud": hub,
-        "iat": now_s,
-        "nbf": now_s,
-        "exp": now_s + NODE_TOKEN_LIFE_S,
-    }
+    """Nodes sign their own tokens: no challenge is needed, and the hub stores only the public key."""
+    claims = {"iss": node_id, "sub": node_id, "aud": hub, "iat": now_s, "nbf": now_s, "exp": now_s + NODE_TOKEN_LIFE_S}
     return jwt.encode(claims, key, algorithm="EdDSA", headers={"typ": NODE_TYPE})
 
 
 def node_token_subject(text: str) -> str:
-    """Who the token says it is from, unverified: tells which public key to verify it with."""
+    """The unverified subject of a token, which tells the public key to verify it with."""
     return _subject(_read(text, typ=NODE_TYPE)[1])
 
 
 def verify_node_token(text: str, *, key: Ed25519PublicKey, hub: str, now_s: int) -> int:
-    """Returns when the token ends (seconds)."""
+    """Returns the expiry time in seconds."""
     _, claims = _read(text, typ=NODE_TYPE)
     _check_signature(text, key)
     _check_claims(claims, audience=hub, issuer=_subject(claims), now_s=now_s)
@@ -146,27 +135,27 @@ def _subject(claims: dict[str, object]) -> str:
 
 def _check_life(claims: dict[str, object], most_s: int) -> None:
     if int(str(claims["exp"])) - int(str(claims["iat"])) > most_s:
-        raise Unauthenticated("The token lives longer than allowed.")
+        raise Unauthenticated("The token is valid for longer than allowed.")
 
 
 def _read(text: str, *, typ: str) -> tuple[dict[str, object], dict[str, object]]:
-    """Header and claims of a token in its one spelling; nothing in them is verified."""
+    """The unverified header and claims of a token with the canonical spelling."""
     if len(text) > _LONGEST[typ]:
         raise Unauthenticated("The token is too long.")
     parts = text.split(".")
     try:
         if len(parts) != 3 or any(b64(unb64(part)) != part for part in parts):
-            raise ValueError("not three parts in the one spelling of base64")
+            raise ValueError("not three parts in canonical base64")
         header, claims = _object(parts[0]), _object(parts[1])
     except (ValueError, RecursionError) as error:
         raise Unauthenticated("The token is malformed.") from error
     if header.get("alg") != "EdDSA" or header.get("typ") != typ or not header.keys() <= _HEADERS[typ]:
-        raise Unauthenticated("The token is not of the expected kind.")
+        raise Unauthenticated("The token is not of the expected type.")
     return header, claims
 
 
 def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A field that is there twice would be read one way here and another way there."""
+    """Refuse duplicate fields, which different parsers read differently."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a field occurs twice")
@@ -191,7 +180,7 @@ def _check_claims(claims: dict[str, object], *, audience: str, issuer: str, now_
     if any(claims.get(name) is None for name in _REQUIRED):
         raise Unauthenticated(f"The token was refused: it lacks one of {', '.join(_REQUIRED)}.")
     if (claims["aud"], claims["iss"]) != (audience, issuer):
-        raise Unauthenticated("The token was refused: it is for or from somebody else.")
+        raise Unauthenticated("The token was refused: its issuer or audience is wrong.")
     issued, expires, begins = (_whole(claims.get(name, claims["iat"])) for name in ("iat", "exp", "nbf"))
     if expires + LEEWAY_S < now_s:
         raise Unauthenticated("The token has expired.")
@@ -200,6 +189,6 @@ def _check_claims(claims: dict[str, object], *, audience: str, issuer: str, now_
 
 
 def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):  # to Python, true is a whole number
-        raise Unauthenticated("The token's times are not whole numbers.")
+    if not isinstance(value, int) or isinstance(value, bool):  # in Python, bool is a subclass of int
+        raise Unauthenticated("The token's times are not integers.")
     return value

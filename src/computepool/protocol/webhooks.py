@@ -1,6 +1,6 @@
-"""Webhooks on the wire: how an account names them, what is sent to them, and the signature that proves who sent it.
+"""Wire models of webhooks, and the signatures of their messages.
 
-The headers and the signature are those of the Standard Webhooks specification, so that its libraries can check them.
+Headers and signatures follow the Standard Webhooks specification, so that its libraries can verify them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pydantic import Field, StringConstraints
 
 from computepool.protocol.base import Page, Reply, Request
 
-#: Of the payload; another one comes with another meaning of a field, never with a new field.
+#: Changes if the meaning of a field changes, not if fields are added.
 PAYLOAD_VERSION = 1
 SECRET_PREFIX = "whsec_"
 EVENTS = ("group.complete", "group.home", "job.finished")
 EventName = Literal["group.complete", "group.home", "job.finished"]
-#: job.finished is for who asks for it: a map of a million items would be a million of them.
+#: job.finished must be requested explicitly, because a map of a million items would cause a million messages.
 DEFAULT_EVENTS: tuple[EventName, ...] = ("group.complete", "group.home")
 Url = Annotated[str, StringConstraints(min_length=8, max_length=2_000, pattern=r"^https?://[\x21-\x7e]+$")]
 
@@ -34,13 +34,13 @@ class WebhookView(Reply):
     url: str
     events: list[str]
     created_at_ms: int
-    failing_since_ms: int | None = None  #: since when nothing has arrived
-    disabled_at_ms: int | None = None  #: nothing is sent any more
+    failing_since_ms: int | None = None  #: nothing has arrived since then
+    disabled_at_ms: int | None = None  #: nothing is sent since then
     disabled_reason: str | None = None
 
 
 class NewWebhookReply(WebhookView):
-    secret: str  #: shown once; receivers check signatures with it
+    secret: str  #: shown once; receivers verify signatures with it
 
 
 class WebhookList(Reply):
@@ -48,12 +48,12 @@ class WebhookList(Reply):
 
 
 class DeliveryView(Reply):
-    id: str  #: the header webhook-id: the same in every try
+    id: str  #: the header webhook-id, which is the same in every try
     event: str
     state: Literal["pending", "delivered", "failed"]
     tries: int
-    status: int | None = None  #: of the last answer
-    reason: str | None = None  #: why the last try did not succeed
+    status: int | None = None  #: HTTP status of the last response
+    reason: str | None = None  #: why the last try failed
     created_at_ms: int
     next_try_ms: int | None = None
     ended_at_ms: int | None = None
@@ -73,6 +73,6 @@ def secret_bytes(text: str) -> bytes:
 
 
 def signature(secret: bytes, *, message_id: str, timestamp_s: int, body: bytes) -> str:
-    """The header webhook-signature."""
+    """The value of the header webhook-signature."""
     signed = f"{message_id}.{timestamp_s}.".encode() + body
     return "v1," + b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode("ascii")

@@ -1,4 +1,4 @@
-"""The SDK's public names, loaded when they are used. Everything else in this package may change."""
+"""The SDK's public names, loaded on first use. Everything else in this package may change."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from computepool.sdk.runtime.job_context import job_slice, outputs, progress
     from computepool.sdk.runtime.nested import send_to_collector
 
+# A literal list: type checkers do not evaluate expressions here.
 __all__ = [
     "AsyncMapRun",
     "AsyncPool",

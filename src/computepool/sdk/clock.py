@@ -1,4 +1,4 @@
-"""The one place where the SDK and the CLI read the time of day."""
+"""The only place where the SDK and the CLI read the time of day."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Errors of the SDK: the hub's errors under the same classes as in the hub, and the ends of jobs.
+"""Errors of the SDK: the hub's errors, under the hub's own classes; and jobs that ended without a result.
 
 ComputePoolError
 ├── BadRequest, Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, RateLimited,
-│   InsufficientCredits, OutOfSpace, QuotaExceeded, InvariantViolation     as the hub said (core/errors.py)
-├── Unavailable                        the hub answers, but cannot do it now
-│   └── HubUnreachable                 no answer from the hub at all
-├── ChecksumMismatch                   a transfer's bytes are not what their SHA-256 says
-└── JobError                           the job ended without a result; carries job_id, reason, exit_code
-    ├── JobFailed                      it failed; carries the remote traceback when it was a function
+│   InsufficientCredits, OutOfSpace, QuotaExceeded, InvariantViolation     raised by the hub (core/errors.py)
+├── Unavailable                        the hub answers, but cannot handle the request now
+│   └── HubUnreachable                 the hub does not answer
+├── ChecksumMismatch                   the transferred bytes do not match their SHA-256
+└── JobError                           the job ended without a result; has job_id, reason, exit_code
+    ├── JobFailed                      it failed; remote_error is the traceback of a function
     ├── JobCancelled                   also a concurrent.futures.CancelledError
     ├── JobExpired                     no node could run it before its time to live ended
     └── ResultUnreadable               it succeeded, but its result cannot be read here
@@ -92,30 +92,25 @@ class JobError(ComputePoolError):
         self.job_id = job_id
         self.reason = reason
         self.exit_code = exit_code
-        #: What the node said: the remote traceback of a function, or the end of a script's complaint.
+        #: The node's report: the traceback of a function, or the end of a script's error output.
         self.remote_error: str | None = None
 
     def __str__(self) -> str:
-        return self.detail  # whatever exception of Python's it is besides
+        return self.detail  # not that of the built-in exception that it may also be
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keyword arguments make the default pickling fail; futures are passed between processes."""
-        return _rebuild, (type(self), self.args, self.__dict__)
+        """The default fails because of the keyword arguments, and errors are passed between processes."""
+        return _rebuild, (getattr(self, "remote_type", None) or type(self), self.args, self.__dict__)
 
 
 class JobFailed(JobError):
     """The job failed.
 
-    Where a function raised one of Python's own exceptions, it is one of these, too: `except ZeroDivisionError` finds it.
+    If its function raised a built-in exception, the error is also of that type: `except ZeroDivisionError` catches it.
     """
 
     code = "job_failed"
-    remote_type: type[Exception] | None = (
-        None  #: what the function raised, where that is an exception of Python's own
-    )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_failure, (self.remote_type, self.args, self.__dict__)
+    remote_type: type[Exception] | None = None  #: the built-in exception that the function raised
 
 
 class JobCancelled(JobError, CancelledError):
@@ -137,7 +132,7 @@ class ResultUnreadable(JobError):
 
 
 def hub_error(problem: Problem) -> ComputePoolError:
-    """The hub's answer as the class it was there."""
+    """The hub's reply as an exception of the class that the hub raised."""
     error = ERRORS_BY_CODE.get(problem.code, ComputePoolError)
     return error(printable(problem.detail), field=problem.field, retry_after_s=problem.retry_after_s)
 
@@ -153,9 +148,7 @@ def job_error(result: JobResult) -> JobError | None:
     if result.exit_code is not None:
         sentence += f" (exit code {result.exit_code})"
     if result.error:
-        sentence += (
-            f"\n{printable(result.error)}{_hint(result.error)}"  # a node's words, on the submitter's terminal
-        )
+        sentence += f"\n{printable(result.error)}{_hint(result.error)}"  # untrusted text, shown on a terminal
     error = kind(sentence, job_id=result.job_id, reason=result.reason, exit_code=result.exit_code)
     error.remote_error = result.error
     return error
@@ -166,7 +159,7 @@ def no_longer_kept(job_id: str) -> JobError:
 
 
 def raised_error(job_id: str, traceback: str) -> JobError:
-    """The end of one item of several that a job had, as if it had been a job of its own."""
+    """The failure of one item in a bundle, as if the item had been a job of its own."""
     kind = _failure(_type_in(traceback))
     error = kind(
         f"An item of job {job_id} failed: exception\n{printable(traceback)}{_hint(traceback)}",
@@ -178,14 +171,14 @@ def raised_error(job_id: str, traceback: str) -> JobError:
 
 
 def missing_package(error: str) -> str | None:
-    """What the job imports and its node does not have. It is a stranger's text."""
+    """The package that the job imports and its node lacks. The text is untrusted."""
     lines = error.rstrip().splitlines()
     found = _MISSING.search(lines[-1]) if lines else None
     return None if found is None else found[1]
 
 
 def missing_module_hint(name: str, *, send: str, install: str, folder: Path | None = None) -> str:
-    """What to do about it. A name is suggested as a package only if it is no module of the person's own."""
+    """How to make the module available. A name is suggested as a package only if it is not a local module."""
     from computepool.sdk.code import dependencies
 
     own = dependencies.module_beside(name, folder or Path.cwd())
@@ -206,7 +199,7 @@ def _hint(error: str) -> str:
 
 
 def _type_in(traceback: str) -> type[Exception] | None:
-    """What the last line of a traceback names, if that is one of Python's own exceptions. It is a stranger's text."""
+    """The built-in exception that the last line of a traceback names, if any. The text is untrusted."""
     for line in reversed(traceback.splitlines()):
         found = _NAMED.match(line)
         if found:
@@ -216,7 +209,7 @@ def _type_in(traceback: str) -> type[Exception] | None:
 
 
 def _failure(kind: type[Exception] | None) -> type[JobFailed]:
-    """JobFailed that is also a `kind`. Some kinds mean something to the interpreter, or to whoever waits: not these."""
+    """JobFailed as a subclass of `kind`, unless `kind` has a special meaning for the interpreter or for a caller."""
     if kind is None or kind.__module__ != "builtins" or issubclass(kind, _PLAIN_ONLY):
         return JobFailed
     if kind not in _failures:
@@ -224,7 +217,7 @@ def _failure(kind: type[Exception] | None) -> type[JobFailed]:
         made = type("JobFailed", (JobFailed, kind), members)
         try:
             made("probe", job_id="")
-        except TypeError:  # a kind that wants other arguments
+        except TypeError:  # its constructor takes other arguments
             made = JobFailed
         _failures[kind] = made
     return _failures[kind]
@@ -236,14 +229,10 @@ _NAMED = re.compile(r"([A-Z][A-Za-z]+)(?::|$)")
 _PLAIN_ONLY = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
 
 
-def _rebuild_failure(
-    kind: type[Exception] | None, args: tuple[object, ...], state: dict[str, object]
-) -> JobError:
-    return _rebuild(_failure(kind), args, state)
-
-
-def _rebuild(kind: type[JobError], args: tuple[object, ...], state: dict[str, object]) -> JobError:
-    error = kind.__new__(kind, *args)
+def _rebuild(kind: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> JobError:
+    """`kind`: a JobError, or the built-in exception that a JobFailed also is."""
+    error_type = kind if issubclass(kind, JobError) else _failure(kind)
+    error = error_type.__new__(error_type, *args)
     error.args = args
     error.__dict__.update(state)
     return error

@@ -1,10 +1,11 @@
-"""`connect()` and the Pool, the entry point for submitters."""
+"""`connect()` and `Pool`, the entry points for submitters."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import platform
+import sys
 import threading
 import time
 import weakref
@@ -47,12 +48,11 @@ if TYPE_CHECKING:
     from computepool.sdk.resources.payouts import PayoutApi
     from computepool.sdk.resources.webhooks import WebhookApi
 
-#: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
+#: Cached combinations of options, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
 SUBMITTERS_MAX = 64
 GROUP_PREFIX = "grp_"
-#: Options whose meaning may change between two calls: files change, and futures get their ids. So may what a function
-#: refers to.
-_NEVER_REMEMBERED = frozenset({"inputs", "after"})
+#: Options whose meaning may change between calls: files change, and futures get their IDs later.
+_UNCACHED_OPTIONS = frozenset({"inputs", "after"})
 
 
 def connect(
@@ -62,10 +62,10 @@ def connect(
     retry_for: float = RETRY_FOR_S,
     max_result_bytes: int | None = None,
 ) -> Pool:
-    """Connect to the hub at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
+    """Connect to the hub at `url`. The default is COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
 
-    `retry_for`: how many seconds a call retries while the hub is unreachable. Results larger than `max_result_bytes`
-    (by default what a node may send) are not loaded.
+    `retry_for`: how many seconds a call retries while the hub is unreachable. `max_result_bytes`: larger results are not
+    loaded; the default is the largest result that a node may send.
 
     >>> pool = connect()
     >>> pool.submit(pow, 2, 10).result()
@@ -74,34 +74,32 @@ def connect(
     config = load_config()
     address = config.hub if url is None else hub_url(url)
     stored = config.key if address == config.hub else None
-    key_now = None if key else lambda: _stored_key(address)
-    transport = Transport(address, key or stored, retry_for=retry_for, key_now=key_now)
+    current_key = None if key else lambda: _stored_key(address)
+    transport = Transport(address, key or stored, retry_for=retry_for, current_key=current_key)
     return Pool(transport, max_result_bytes=max_result_bytes)
 
 
-connect.__module__ = "computepool"  # a function that calls it finds the one for jobs on a node (nested.py)
+connect.__module__ = "computepool"  # so that a function which calls it on a node finds the one in nested.py
 
 
-def _part(place: str) -> Any:
-    """A subject of the hub's API, `module:class` below `computepool.sdk`, which is loaded when it is first used."""
+def _resource(place: str) -> Any:
+    """Part of the API as a lazily loaded attribute; `place`: its `module:class` below `computepool.sdk`."""
     module, _, name = place.partition(":")
-    return cached_property(
-        lambda pool: getattr(import_module(f"computepool.sdk.{module}"), name)(pool.transport)
-    )
+    return cached_property(lambda pool: getattr(import_module(f"computepool.sdk.{module}"), name)(pool.transport))
 
 
 class Pool:
-    jobs: JobApi = _part("resources.jobs:JobApi")
-    nodes: NodeApi = _part("resources.nodes:NodeApi")
-    accounts: AccountApi = _part("resources.accounts:AccountApi")
-    keys: KeyApi = _part("resources.accounts:KeyApi")
-    approvals: ApprovalApi = _part("resources.accounts:ApprovalApi")
-    credits: CreditApi = _part("resources.credits:CreditApi")
-    prices: PriceApi = _part("resources.credits:PriceApi")
-    market: MarketApi = _part("resources.market:MarketApi")
-    mesh: MeshApi = _part("resources.mesh:MeshApi")
-    payouts: PayoutApi = _part("resources.payouts:PayoutApi")
-    webhooks: WebhookApi = _part("resources.webhooks:WebhookApi")
+    jobs: JobApi = _resource("resources.jobs:JobApi")
+    nodes: NodeApi = _resource("resources.nodes:NodeApi")
+    accounts: AccountApi = _resource("resources.accounts:AccountApi")
+    keys: KeyApi = _resource("resources.accounts:KeyApi")
+    approvals: ApprovalApi = _resource("resources.accounts:ApprovalApi")
+    credits: CreditApi = _resource("resources.credits:CreditApi")
+    prices: PriceApi = _resource("resources.credits:PriceApi")
+    market: MarketApi = _resource("resources.market:MarketApi")
+    mesh: MeshApi = _resource("resources.mesh:MeshApi")
+    payouts: PayoutApi = _resource("resources.payouts:PayoutApi")
+    webhooks: WebhookApi = _resource("resources.webhooks:WebhookApi")
 
     def __init__(self, transport: Transport, *, max_result_bytes: int | None = None) -> None:
         self.transport = transport
@@ -110,10 +108,10 @@ class Pool:
         self._session: GroupSession | None = None
         self._by_group: dict[str, GroupSession] = {}
         self._named: dict[str, str] = {}  #: ids of groups
-        self._others: weakref.WeakSet[GroupSession] = weakref.WeakSet()
+        self._unshared: weakref.WeakSet[GroupSession] = weakref.WeakSet()  #: of maps and executors
         self._submitters: OrderedDict[object, Submitter] = OrderedDict()
         weakref.finalize(self, transport.close).atexit = False  # closing twice does no harm
-        # A script that submits and ends must not lose what is still in the queue.
+        # A script that submits and ends must not lose what is still queued.
         reference = weakref.ref(self)
         self._at_exit: Callable[[], None] = lambda: _close(reference)
         atexit.register(self._at_exit)
@@ -138,8 +136,8 @@ class Pool:
 
     # ------------------------------------------------------------ work
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
-        """A submitter with these requirements: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
-        return self._submitter(options)
+        """A submitter with these options: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
+        return self._new_submitter(options)
 
     def submit(
         self,
@@ -153,17 +151,15 @@ class Pool:
 
         >>> pool.submit(train, "data.csv", kwargs={"epochs": 3}, vram=16, timeout="2h")
         """
-        return self._with(options).submit(fn, *args, **(kwargs or {}))
+        return self._submitter(options).submit(fn, *args, **(kwargs or {}))
 
-    def submit_job(
-        self, job_class: JobClass, state: ComputeJobState, **options: Unpack[JobOptions]
-    ) -> JobFuture:
-        """Run one job of a job class; its result is a JobReport. For many, use submit_compute_job_group.
+    def submit_job(self, job_class: JobClass, state: ComputeJobState, **options: Unpack[JobOptions]) -> JobFuture:
+        """Run one job of a job class; its result is a JobReport. For many jobs, use submit_compute_job_group.
 
         >>> pool.submit_job(Count, CountState(text="three short words")).result()["words"]
         3
         """
-        return self._with(options).submit_job(job_class, state)
+        return self._submitter(options).submit_job(job_class, state)
 
     def map(
         self,
@@ -179,11 +175,11 @@ class Pool:
     ) -> MapRun:
         """Apply `fn` to the items and iterate over the results, with a progress bar on a terminal or in a notebook.
 
-        Short items share a job, as many as the first ones suggest; `chunksize` sets the number instead.
+        Short items share a job; their number follows from the run time of the first ones, unless `chunksize` sets it.
 
         >>> for picture in pool.map(render, range(1000), cores=2): ...
         """
-        return self._with(options).map(
+        return self._submitter(options).map(
             fn,
             *iterables,
             progress=progress,
@@ -242,11 +238,13 @@ class Pool:
         slices: int | None = None,
         **options: Unpack[JobOptions],
     ) -> JobOutcome | JobFuture | list[JobOutcome] | list[JobFuture]:
-        """Run a script file; files that it writes to `outputs/` are returned. `slices`: run it that many times, as one group.
+        """Run a script file and return its outcome, with the files that it wrote to `outputs/`.
+
+        `slices`: run it that many times, as one group.
 
         >>> pool.run("train.py", ["--epochs", 3], inputs=["data.csv"], vram=16).download("results")
         """
-        work = self._with(options)
+        work = self._submitter(options)
         if slices is None:
             return work.start(work.script(path, args), wait=wait)
         futures = work.slices(path, slices, args=args)
@@ -257,9 +255,7 @@ class Pool:
         self, argv: Sequence[object], *, wait: Literal[True] = True, **options: Unpack[JobOptions]
     ) -> JobOutcome: ...
     @overload
-    def command(
-        self, argv: Sequence[object], *, wait: Literal[False], **options: Unpack[JobOptions]
-    ) -> JobFuture: ...
+    def command(self, argv: Sequence[object], *, wait: Literal[False], **options: Unpack[JobOptions]) -> JobFuture: ...
     def command(
         self, argv: Sequence[object], *, wait: bool = True, **options: Unpack[JobOptions]
     ) -> JobOutcome | JobFuture:
@@ -267,38 +263,33 @@ class Pool:
 
         >>> pool.command(["ffmpeg", "-i", "in.mp4", "outputs/out.webm"], inputs=["in.mp4"])
         """
-        work = self._with(options)
+        work = self._submitter(options)
         return work.start(work.program(argv), wait=wait)
 
     def slices(
         self, path: PathLike, count: int, *, args: Sequence[object] = (), **options: Unpack[JobOptions]
     ) -> list[JobFuture]:
         """Run the same script `count` times as one group; COMPUTEPOOL_SLICE is the number of each run."""
-        return self._with(options).slices(path, count, args=args)
+        return self._submitter(options).slices(path, count, args=args)
 
     def quote(
-        self,
-        what: Work | None = None,
-        args: Sequence[object] = (),
-        *,
-        items: int = 1,
-        **options: Unpack[JobOptions],
+        self, what: Work | None = None, args: Sequence[object] = (), *, items: int = 1, **options: Unpack[JobOptions]
     ) -> QuoteView:
         """Estimate the cost of a function, a script, a command, or anything with these requirements.
 
         >>> pool.quote("train.py", vram=16, timeout="2h").sentences
         """
-        return self._with(options).quote(what, args, items=items)
+        return self._submitter(options).quote(what, args, items=items)
 
     def executor(self, **options: Unpack[JobOptions]) -> PoolExecutor:
         """A concurrent.futures.Executor: `with pool.executor(cores=2) as executor: …`."""
-        return self._with(options).executor()
+        return self._submitter(options).executor()
 
     def future(self, job_id: str, *, allow_pickle: bool = False) -> JobFuture:
-        """Attach to a job that this process or another one submitted."""
+        """Attach to a job submitted by this process or another one."""
         from computepool.sdk.classes.job_classes import JobReport
+        from computepool.sdk.jobs.futures import follow_single_job
         from computepool.sdk.jobs.outcome import JobOutcome, read_value
-        from computepool.sdk.jobs.single_job import SingleJob
 
         job = self.jobs.get(job_id)
 
@@ -310,10 +301,10 @@ class Pool:
             return JobOutcome.of(self, result)
 
         if job.group_id is None:
-            return SingleJob(self, job_id).future(read)
+            return follow_single_job(self, job_id, read)
         session = self.session(job.group_id)
         future = session.attach(job_id, read)
-        with suppress(Conflict):  # not over yet: its result will come through the group
+        with suppress(Conflict):  # not finished: its result will come through the group
             session.settle(self.jobs.result_now(job_id))
         return future
 
@@ -326,27 +317,25 @@ class Pool:
         limit: int | None = None,
         **filters: str | int | None,
     ) -> Iterator[EventView]:
-        """Iterate over state transitions, oldest first; with `follow`, wait for new ones; or `newest` first.
+        """Iterate over state transitions: oldest first and, with `follow`, as they happen; or `newest` first.
 
-        `filters`: by action (a prefix), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
+        `filters`: action (a prefix), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
         """
         from computepool.protocol.accounts import EventPage
 
         at: dict[str, str | int | None] = {"newest": "true"} if newest else {"after": after}
-        left, end = limit, None
-        while left is None or left > 0:
-            params = {**filters, **at, "limit": min(left or PAGE_MAX, PAGE_MAX)}
+        left, end = sys.maxsize if limit is None else limit, None
+        while left > 0:
+            params = {**filters, **at, "limit": min(left, PAGE_MAX)}
             page = self.transport.get("/events", EventPage, params=params, wait_ms=WAIT_MS if follow else 0)
             yield from page.events
-            left = None if left is None else left - len(page.events)
+            left -= len(page.events)
             if newest and page.next is None:
                 return
             if not newest and not follow and not page.events:
-                # The cursor passes what is not wanted; a busy pool always has more of that.
+                # The cursor also passes events that the filters exclude, of which a busy pool always has more.
                 newest_one: dict[str, str | int | None] = {"newest": "true", "limit": 1}
-                end = (
-                    self.transport.get("/events", EventPage, params=newest_one).cursor if end is None else end
-                )
+                end = self.transport.get("/events", EventPage, params=newest_one).cursor if end is None else end
                 if page.cursor >= end or page.cursor == at["after"]:
                     return
             at = {"before": page.next} if newest else {"after": page.cursor}
@@ -356,7 +345,7 @@ class Pool:
 
     # ------------------------------------------------------------ life
     def flush(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
-        """Wait until the hub has acknowledged every submitted job. False: not within `timeout` seconds."""
+        """Wait until the hub has acknowledged every submitted job. False if that takes more than `timeout` seconds."""
         return not [session for session in self._sessions() if not session.flush(timeout)]
 
     def close(self) -> None:
@@ -374,9 +363,9 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internal
     def session(self, group_id: str | None = None) -> GroupSession:
-        """The session of a group, by ID or name; by default the one that this process shares."""
+        """The session of a group, by ID or name; by default the session that all single jobs of this pool share."""
         from computepool.protocol.jobs.groups import GroupRequest
         from computepool.sdk.client.session import GroupSession
 
@@ -391,9 +380,7 @@ class Pool:
                 return self._by_group[group_id]
             if self._session is None:
                 name = f"{platform.node() or 'somewhere'} {os.getpid()}"
-                self._session = GroupSession(
-                    self, request=GroupRequest(name=name, kind="session"), lingers=True
-                )
+                self._session = GroupSession(self, request=GroupRequest(name=name, kind="session"), lingers=True)
             return self._session
 
     def new_session(self, request: GroupRequest) -> GroupSession:
@@ -401,40 +388,40 @@ class Pool:
 
         session = GroupSession(self, request=request)
         with self._lock:
-            self._others.add(session)
+            self._unshared.add(session)
         return session
 
     def _sessions(self) -> list[GroupSession]:
         with self._lock:
             shared = [] if self._session is None else [self._session]
-            return [*shared, *self._by_group.values(), *self._others]
+            return [*shared, *self._by_group.values(), *self._unshared]
 
-    def _with(self, given: JobOptions) -> Submitter:
-        key = _cache_key(given)
+    def _submitter(self, options: JobOptions) -> Submitter:
+        key = _cache_key(options)
         if key is None:
-            return self._submitter(given)
+            return self._new_submitter(options)
         known = self._submitters.get(key)
         if known is None:
-            known = self._submitter(given)
+            known = self._new_submitter(options)
             with self._lock:
                 self._submitters[key] = known
                 if len(self._submitters) > SUBMITTERS_MAX:
                     self._submitters.popitem(last=False)
         return known
 
-    def _submitter(self, given: JobOptions) -> Submitter:
+    def _new_submitter(self, options: JobOptions) -> Submitter:
         from computepool.sdk.jobs.submitter import Submitter
 
-        return Submitter(self, given)
+        return Submitter(self, options)
 
 
-def _cache_key(given: JobOptions) -> object | None:
+def _cache_key(options: JobOptions) -> object | None:
     """The options as a cache key, or None if they must not be cached."""
-    if not given:
+    if not options:
         return ()
-    if _NEVER_REMEMBERED & given.keys() or callable(given.get("compare")):
+    if _UNCACHED_OPTIONS & options.keys() or callable(options.get("compare")):
         return None
-    return repr(sorted(given.items()))
+    return repr(sorted(options.items()))
 
 
 def _stored_key(address: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move, and randomness that repeats."""
+"""A clock that moves only when a test moves it, and repeatable randomness."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class FakeClock:
         return self._random.randbytes(size)
 
     def advance(self, ms: int) -> None:
-        """Move on. Backwards is allowed: a machine's clock may be set back, too."""
+        """Move the clock, perhaps backwards, as a machine's clock may be set back."""
         self._now_ms += ms

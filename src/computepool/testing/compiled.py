@@ -1,4 +1,4 @@
-"""SQL compiled once for all databases of a test run: every test has engines of its own, and each would compile all of it anew."""
+"""SQL compiled once for all databases of a test run. Each test has its own engines, which would compile it all again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from sqlalchemy import Connection, Engine, event
 
 
 class _Compiled(dict[Any, Any]):
-    """Statements as a driver takes them. An engine looks one up by its own dialect and the statement's shape; the
-    dialect's name is as good."""
+    """Compiled statements. An engine looks them up by its own dialect object, for which the dialect's name will do."""
 
     @staticmethod
     def _with_names(key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -26,7 +25,7 @@ _COMPILED = _Compiled()
 
 
 def share() -> None:
-    """From now on, for every engine of this process."""
+    """Share compiled statements between all engines of this process from now on."""
     if not event.contains(Engine, "engine_connect", _use):
         event.listen(Engine, "engine_connect", _use)
 

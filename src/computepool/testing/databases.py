@@ -1,4 +1,4 @@
-"""Databases with the newest schema, copied or emptied instead of migrated: that is most of what starting a small hub costs."""
+"""Databases with the newest schema. They are copied or emptied instead of migrated, which is most of a small hub's start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from computepool.testing.postgres import PostgresServer
 
 
 def place(settings: Settings) -> None:
-    """Give a hub that would begin with an empty SQLite file one that is migrated already."""
+    """Give a hub without a SQLite file one that is already migrated."""
     file = dialect.sqlite_file(settings.url)
     if file is None or file.exists():
         return
@@ -35,8 +35,8 @@ def migrated_sqlite() -> bytes:
 
 
 class LentDatabases:
-    """PostgreSQL databases with the newest schema, one for each test and used again by later ones: emptying one costs a
-    tenth of copying and dropping it."""
+    """PostgreSQL databases with the newest schema, lent to one test after another: emptying one takes a tenth of the time of
+    copying and dropping it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -47,7 +47,7 @@ class LentDatabases:
         url, schema = self._empty.pop() if self._empty else self._new()
         yield url
         with _connection(url) as connection:
-            # A hub that a test left behind must not write into the next one's.
+            # A hub that a test left behind must not write into the next test's database.
             connection.execute(_DISCONNECT)
             connection.execute(_EMPTY)
             unchanged = _schema(connection) == schema
@@ -64,8 +64,8 @@ class LentDatabases:
 
 _DISCONNECT = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()"""
-# The ledger refuses to be emptied; only the test server's superuser may switch that off, for this moment. TRUNCATE would
-# make new files for every table and index.
+# The ledger refuses to be emptied; only the test server's superuser may switch that off for a transaction. TRUNCATE would
+# create new files for every table and index.
 _EMPTY = """DO $$
 DECLARE name text;
 BEGIN
@@ -76,7 +76,7 @@ BEGIN
     END LOOP;
     PERFORM setval(oid, 1, false) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S';
 END $$"""
-# Whatever changes a schema writes one of these rows anew, and xmin says by which transaction.
+# Any change of the schema rewrites one of these rows, and xmin names the transaction that did.
 _SCHEMA = """SELECT md5(string_agg(row_version, ' ' ORDER BY row_version)) FROM (
     SELECT 'class', oid, 0, xmin FROM pg_class WHERE oid >= 16384
     UNION ALL SELECT 'attribute', attrelid, attnum, xmin FROM pg_attribute WHERE attrelid >= 16384

@@ -1,4 +1,4 @@
-"""Rows for tests: one valid default each, and every field can be said. They are written by the store's own functions."""
+"""Rows for tests: each has valid defaults, any column can be given, and the store's own functions write them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Profile
+from computepool.testing.node import PROFILE
 
 LEASE_MS = 60_000
 TTL_MS = 7 * 24 * 3600 * 1000
@@ -24,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 def next_id(prefix: str, now_ms: int = 0) -> str:
-    """Ids of one moment sort in the order in which they were made."""
+    """An id. Ids of one moment sort in the order of their creation."""
     return make_id(prefix, now_ms, next(_numbers).to_bytes(10, "big"))
 
 
@@ -34,25 +35,17 @@ def spec(**fields: Any) -> JobSpec:
 
 
 def profile(**fields: Any) -> Profile:
-    defaults: dict[str, Any] = {
-        "name": "test-node",
-        "cores": 4,
-        "ram_mb": 8192,
-        "disk_mb": 100_000,
-        "python": "3.11",
-        "isolation": "namespace",
-    }
-    return Profile(**(defaults | fields))
+    return Profile.model_validate(PROFILE | fields)
 
 
-def add_account(tx: Tx, *, name: str = "", roles: tuple[str, ...] = ROLES) -> str:
+def add_account(tx: Tx, *, name: str = "") -> str:
     account_id = next_id("acc", tx.now_ms)
-    account_rows.insert_account(tx, account_id=account_id, name=name or account_id, roles=roles)
+    account_rows.insert_account(tx, account_id=account_id, name=name or account_id, roles=ROLES)
     return account_id
 
 
 def add_node(tx: Tx, *, account_id: str = "", **columns: Any) -> str:
-    """A node, and an owner if none is named."""
+    """A node, with a new owner unless one is given."""
     node_id = next_id("node", tx.now_ms)
     defaults: dict[str, Any] = {
         "id": node_id,
@@ -67,16 +60,14 @@ def add_node(tx: Tx, *, account_id: str = "", **columns: Any) -> str:
     return node_id
 
 
-def add_group(tx: Tx, *, account_id: str, name: str = "group", kind: str = "group") -> str:
+def add_group(tx: Tx, *, account_id: str, kind: str = "group") -> str:
     group_id = next_id("grp", tx.now_ms)
-    group_rows.insert_group(tx, group_id=group_id, account_id=account_id, name=name, kind=kind)
+    group_rows.insert_group(tx, group_id=group_id, account_id=account_id, name="group", kind=kind)
     return group_id
 
 
-def add_jobs(
-    tx: Tx, count: int = 1, *, account_id: str = "", after: tuple[str, ...] = (), **columns: Any
-) -> list[str]:
-    """Queued jobs of one command, in order, and an owner if none is named."""
+def add_jobs(tx: Tx, count: int = 1, *, account_id: str = "", after: tuple[str, ...] = (), **columns: Any) -> list[str]:
+    """Queued jobs of one command, in order, with a new owner unless one is given."""
     body = spec().body()
     digest = spec_digest(body)
     owner = account_id or add_account(tx)
@@ -111,8 +102,8 @@ def _job_columns(tx: Tx, account_id: str, digest: str, *, deps: int) -> dict[str
 
 
 def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
-    """Lease a queued job to a node, as the dispatcher does."""
-    job = job_rows.lease_jobs(tx, [job_id])[job_id]
+    """Lease a queued job to a node like the dispatcher."""
+    job = job_rows.lease_jobs(tx, [job_id], node_id=node_id)[job_id]
     attempt_id = attempt_rows.attempt_id(job_id, job.attempt_no)
     defaults: dict[str, Any] = {
         "id": attempt_id,
@@ -134,50 +125,39 @@ def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
 def reported(
     attempt_id: str, *, now_ms: int, state: AttemptState = AttemptState.SUCCEEDED, **columns: Any
 ) -> dict[str, Any]:
-    """The row a report writes into its attempt (see hub/jobs/attempt_rows.py)."""
+    """The row that a report writes into its attempt (see hub/jobs/attempt_rows.py)."""
+    empty = "error usage billed_ms lane_billed_ms charge outcome result result_artifact outputs printed printed_chars"
     defaults: dict[str, Any] = {
+        **{f"new_{name}": None for name in empty.split()},
         "attempt": attempt_id,
         "new_state": state.value,
-        "why": Reason.COMPLETED.value,
-        "digest": "digest",
-        "code": 0,
-        "text": None,
-        "measured": None,
-        "started": now_ms,
-        "finished": now_ms,
-        "billed": None,
-        "lane_billed": None,
-        "cost": None,
-        "names": None,
-        "known_for": 0,
-        "raised": 0,
-        "value": None,
-        "artifact": None,
-        "files": None,
-        "shown": None,
-        "shown_chars": None,
+        "new_reason": Reason.COMPLETED.value,
+        "new_report_digest": "digest",
+        "new_exit_code": 0,
+        "new_started_at_ms": now_ms,
+        "new_finished_at_ms": now_ms,
+        "new_streak": 0,
+        "new_items_failed": 0,
     }
     return defaults | columns
 
 
-def accepted(
-    job: job_rows.JobRow, *, node_id: str, now_ms: int, number: int = 1, **columns: Any
-) -> dict[str, Any]:
-    """The row an accepted result writes into its job (see hub/jobs/rows.py)."""
+def accepted(job: job_rows.JobRow, *, node_id: str, now_ms: int, **columns: Any) -> dict[str, Any]:
+    """The row that an accepted result writes into its job (see hub/jobs/rows.py)."""
     defaults: dict[str, Any] = {
         "job": job.id,
         "account": job.account_id,
-        "why": Reason.COMPLETED.value,
-        "number": number,
-        "node": node_id,
-        "started": now_ms,
-        "finished": now_ms,
-        "code": 0,
-        "value": "1",
-        "artifact": None,
-        "cost": 0,
-        "believed": "unchecked",
-        "held": None,
-        "raised": 0,
+        "new_reason": Reason.COMPLETED.value,
+        "new_accepted_attempt": 1,
+        "new_node_id": node_id,
+        "new_started_at_ms": now_ms,
+        "new_finished_at_ms": now_ms,
+        "new_exit_code": 0,
+        "new_result": "1",
+        "new_result_artifact": None,
+        "new_charge": 0,
+        "new_verdict": "unchecked",
+        "new_held_until_ms": None,
+        "new_items_failed": 0,
     }
     return defaults | columns

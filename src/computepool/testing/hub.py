@@ -1,4 +1,4 @@
-"""A real hub inside the test's own process, spoken to through its real API, without sockets."""
+"""A real hub inside the test's own process, called through its real API without sockets."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 
+from computepool.core.errors import InvariantViolation
 from computepool.core.money.money import CREDIT
 from computepool.hub.app import create_app
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.context import Hub
 from computepool.hub.main import bootstrap
+from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.invariants import check_all
 from computepool.hub.settings import Settings
 from computepool.testing import compiled, databases
 from computepool.testing.clock import FakeClock
 from computepool.testing.node import NodeDouble
-from computepool.testing.rules import check_rules
 
 ORIGIN = "http://hub.test"
-#: Enough for any test that is not about money, in microcredits.
+#: Microcredits, enough for any test that is not about money.
 RICH = 1_000_000_000 * CREDIT
-#: Duties that judge by the clock how long something took.
-SWEPT_BY_HAND = {"sweep_s": 10_000, "retier_round_s": 10_000}
+#: Intervals of loops that judge by the clock. With a fake clock, tests call these themselves.
+_NEVER = {"sweep_s": 10_000, "retier_round_s": 10_000}
 
 
 class HubDouble:
-    """The hub under test: its parts for looking inside, and clients for every kind of caller."""
+    """The hub under test, and clients for every kind of caller."""
 
     def __init__(self, app: FastAPI, admin_key: str) -> None:
         self.app = app
@@ -54,7 +56,7 @@ class HubDouble:
         return client
 
     async def account(self, name: str, *roles: str) -> httpx2.AsyncClient:
-        """A new account with these roles, and a client signed in as it."""
+        """A client that is signed in as a new account with these roles."""
         made = await self.admin.post("/accounts", json={"name": name, "roles": list(roles)})
         made.raise_for_status()
         key = await self.admin.post("/keys", json={"name": "test", "account_id": made.json()["id"]})
@@ -62,7 +64,7 @@ class HubDouble:
         return self.client(key.json()["key"])
 
     async def node(self, owner: httpx2.AsyncClient | None = None, **profile: Any) -> NodeDouble:
-        """An enrolled node of the owner (default: the admin) that has polled once, so that the hub knows it."""
+        """A node of the owner (by default the admin) that has enrolled and polled once."""
         code = (await (owner or self.admin).post("/nodes/codes")).json()["code"]
         node = NodeDouble(self.client(), self.hub.clock)
         await node.register(code, **profile)
@@ -78,10 +80,10 @@ class HubDouble:
 async def running_hub(
     folder: Path, *, clock: Clock | None = None, database_url: str = "", **settings: Any
 ) -> AsyncIterator[HubDouble]:
-    """Settings are the production ones unless told otherwise, but everybody begins rich, no node is a newcomer, and results are
-    believed as they come. Where the clock is the test's own, so is the moment of every sweep.
+    """A hub with production settings, except that accounts start rich, no node is a newcomer, and results are accepted
+    without checks. With a fake clock, nothing is swept by itself.
 
-    Whatever was done to it, the rules that must always hold do at its end, those of money among them.
+    At the end all invariants are checked, including those of money.
     """
     chosen = {
         "signup_grant": RICH,
@@ -90,8 +92,8 @@ async def running_hub(
         "explore_share": 0,
         "verify": "none",
         "enrolments_per_day": 10_000,
-        "dashboard_dir": "none",  # what happens to be built must not decide what a test sees
-        **(SWEPT_BY_HAND if isinstance(clock, FakeClock) else {}),
+        "dashboard_dir": "none",  # a test must not depend on whether the dashboard was built
+        **(_NEVER if isinstance(clock, FakeClock) else {}),
         **settings,
     }
     configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)
@@ -106,3 +108,12 @@ async def running_hub(
         finally:
             await double.close()
         check_rules(configured)
+
+
+def check_rules(settings: Settings) -> None:
+    """Check the database as `pool hub check` does. Raises InvariantViolation with a sentence for every broken rule."""
+    compiled.share()
+    with consistency.snapshot(settings.url) as connection:
+        broken = check_all(connection)
+    if broken:
+        raise InvariantViolation("\n".join(broken))

@@ -1,4 +1,4 @@
-"""A node without a machine: speaks the real protocol with a real key, and runs nothing."""
+"""A node without a machine: it uses the real protocol with a real key, and runs nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.clock import Clock
 from computepool.hub.identity.authenticator import HUB_AUDIENCE
+from computepool.protocol.base import PROTOCOL
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.jobs.checkpoints import CheckpointReport
 from computepool.protocol.nodes.hardware import HardwareReport
 from computepool.protocol.nodes.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
 from computepool.protocol.tokens import b64, public_text, sign_node_token
-from computepool.protocol.version import PROTOCOL
 
 PROFILE = {
     "name": "test-node",
@@ -37,7 +37,7 @@ class NodeDouble:
         self.profile = Profile.model_validate(PROFILE)
         self.holding: dict[str, Grant] = {}
         self.last: NextReply | None = None
-        self.measurement = ""  #: the measurement that the hub wants
+        self.measurement = ""  #: the id of the measurement that the hub requested
         self._introduced = False
 
     async def register(self, code: str, **profile: Any) -> None:
@@ -57,13 +57,11 @@ class NodeDouble:
         self.sign_in()
 
     def sign_in(self) -> None:
-        token = sign_node_token(
-            self.node_id, key=self.key, hub=HUB_AUDIENCE, now_s=self.clock.now_ms() // 1000
-        )
+        token = sign_node_token(self.node_id, key=self.key, hub=HUB_AUDIENCE, now_s=self.clock.now_ms() // 1000)
         self.client.headers["Authorization"] = f"Bearer {token}"
 
     async def rekey(self, *, signer: Ed25519PrivateKey | None = None) -> httpx2.Response:
-        """Ask for a new key; taken when the hub does."""
+        """Request a new key, and use it if the hub accepts it."""
         new = Ed25519PrivateKey.generate()
         text = rekey_text(self.node_id, public_text(new))
         sent = {
@@ -78,7 +76,7 @@ class NodeDouble:
         return answer
 
     def restart(self) -> None:
-        """As if the agent was killed and started again: it knows nothing of what it held."""
+        """Forget all attempts, like an agent that was killed and started again."""
         self.boot_id = self.clock.entropy(8).hex()
         self.holding.clear()
         self._introduced = False
@@ -100,13 +98,13 @@ class NodeDouble:
         return reply
 
     async def measured(self, **given: Any) -> httpx2.Response:
-        """Report a measurement, the one that was asked for unless told otherwise."""
+        """Report a measurement, by default the requested one."""
         report = HardwareReport.model_validate({"id": self.measurement, **given, "signature": "A" * 86})
         signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
         return await self.client.post("/hardware", json=signed.model_dump(mode="json"))
 
     async def checkpoint(self, attempt_id: str, **given: Any) -> httpx2.Response:
-        """Say that an attempt saved where it is; without files unless told otherwise."""
+        """Report a checkpoint of an attempt, by default without files."""
         fields = {"seq": 1, "ran_ms": 5, **given, "attempt_id": attempt_id, "signature": "A" * 86}
         report = CheckpointReport.model_validate(fields)
         signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
@@ -122,17 +120,12 @@ class NodeDouble:
         raise AssertionError(f"only {len(taken)} of {count} attempts were granted")
 
     async def report(self, attempt_id: str, **fields: Any) -> str:
-        """The hub's verdict on one report; success by default."""
+        """Report an attempt's outcome, by default success. Returns the hub's verdict."""
         return (await self.report_all([self.make_report(attempt_id, **fields)]))[0]
 
     @staticmethod
     def make_report(attempt_id: str, **fields: Any) -> Report:
-        given: dict[str, Any] = {
-            "outcome": Outcome.SUCCEEDED,
-            "reason": Reason.COMPLETED,
-            "exit_code": 0,
-            "ran_ms": 5,
-        }
+        given: dict[str, Any] = {"outcome": Outcome.SUCCEEDED, "reason": Reason.COMPLETED, "exit_code": 0, "ran_ms": 5}
         return Report(attempt_id=attempt_id, **(given | fields))
 
     async def report_all(self, reports: list[Report], **extra: Any) -> list[str]:

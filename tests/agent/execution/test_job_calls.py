@@ -1,10 +1,9 @@
-"""What a job asks the hub for, on a node: only below its own attempt, and nothing that it leaves leads the agent anywhere."""
+"""Calls of jobs to the hub: only below their own attempt, and no file that a job leaves leads the agent elsewhere."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +19,14 @@ mkdir -p "$COMPUTEPOOL_CALLS"; cd "$COMPUTEPOOL_CALLS"
 printf '%s' '{REQUEST}' > one; echo before; echo ::call one
 until [ -f one.reply ]; do sleep 0.05; done; cat one.reply
 """
-#: What is left under the name of a call, and what the agent makes of it.
+#: A hostile call, and the error with which the agent answers it.
 HOSTILE = {
     "another path": ('printf \'{"method":"GET","path":"../../keys"}\' > one', "A job cannot call"),
     "another method": ('printf \'{"method":"DELETE","path":"jobs"}\' > one', "A job cannot call"),
     "no JSON": ("echo x > one", "A call is a JSON object"),
     "too much": ("head -c 5000 /dev/zero > one", "A call may have at most 4000 bytes"),
 }
+#: Nothing that could be a call: the announcement is plain output.
 PLAIN = {
     "nothing there": "true",
     "a link": "ln -s /etc/passwd one",
@@ -42,15 +42,13 @@ def asking(request: dict[str, Any]) -> str:
 async def test_a_call_is_relayed_and_is_no_part_of_the_output(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(level="namespace")
     body = {"seq": 1, "value": "2"}
-    report = await hub.run(
-        command("sh", "-c", asking({"method": "POST", "path": "messages", "body": body})), timeout_s=30
-    )
+    report = await hub.run(command("sh", "-c", asking({"method": "POST", "path": "messages", "body": body})))
     assert report.outcome is Outcome.SUCCEEDED
     assert hub.calls == [(f"/attempts/{report.attempt_id}/messages", body)]
     assert hub.log_texts[report.attempt_id]["stdout"] == 'before\n{"body": {"number": 1}}'
 
 
-async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+async def test_hostile_calls_are_refused_or_plain_output(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(level="namespace", limits=dataclasses.replace(QUICK, call_bytes_max=4_000))
     make = 'mkdir -p "$COMPUTEPOOL_CALLS"; cd "$COMPUTEPOOL_CALLS"; '
     answered = {
@@ -60,7 +58,7 @@ async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNo
         for line, words in HOSTILE.values()
     }
     plain = [hub.submit(command("sh", "-c", f"{make}{line}; echo ::call one"))[0] for line in PLAIN.values()]
-    await until(lambda: hub.reports.keys() >= {*answered.values(), *plain}, timeout_s=60)
+    await hub.reports_of([*answered.values(), *plain])
     for words, id_ in answered.items():
         assert words in hub.log_texts[id_]["stdout"]
     assert [hub.log_texts[id_]["stdout"] for id_ in plain] == ["::call one\n"] * len(plain)
@@ -75,10 +73,9 @@ for n in 1 2 3 4 5 6; do until [ -f c$n.reply ]; do sleep 0.05; done; done
 
 
 @pytest.mark.soak
-async def test_jobs_that_wait_for_the_hub_leave_the_agent_its_own_requests(
+async def test_unanswered_calls_of_jobs_do_not_block_the_agents_own_requests(
     hub: FakeHub, start_node: StartNode
 ) -> None:
-    """Jobs with the most calls that they may have, of which none is answered: leases are renewed all the same."""
     # A call that timed out would be sent again and counted twice, however long the hub keeps it waiting here.
     limits = dataclasses.replace(QUICK, calls_relayed_max=2, poll_slack_s=300)
     hub.interval_ms = 250
@@ -86,12 +83,10 @@ async def test_jobs_that_wait_for_the_hub_leave_the_agent_its_own_requests(
     hub.calls_answered.clear()
     ids = [hub.submit(command("sh", "-c", MANY))[0] for _ in range(2)]
     await until(lambda: len(hub.calls) == 2, timeout_s=30)
-    # Polls, which come for ever: heartbeats only tell news, and all of it may have been told by now.
     before = hub.requests["/next"]
     await until(lambda: hub.requests["/next"] > before + 1, timeout_s=30)
     assert len(hub.calls) == 2, "the others wait on the node"
     hub.calls_answered.set()
-    await until(lambda: hub.reports.keys() >= {*ids}, timeout_s=60)
-    assert {hub.reports[id_].outcome for id_ in ids} == {Outcome.SUCCEEDED}
+    assert {report.outcome for report in await hub.reports_of(ids)} == {Outcome.SUCCEEDED}
     assert len(hub.calls) == 12
     assert AgentLimits().calls_relayed_max <= CONNECTIONS_MAX // 2

@@ -1,4 +1,4 @@
-"""Output: bounded, decoded, with progress lines taken out, whatever the chunks it arrives in."""
+"""The log buffer: output is bounded, decoded and stripped of signal lines, whatever the chunks it arrives in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer, PrintedDigest
+from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
 from computepool.protocol.nodes.nodes import LogText
 from tests.agent.conftest import QUICK
 
@@ -37,12 +37,12 @@ def text_of(buffer: LogBuffer, stream: str = "stdout") -> str:
     return "".join(chunk.text for chunk in buffer.take_rest() if chunk.stream == stream)
 
 
-def test_a_note_is_no_output_of_the_job() -> None:
+def test_a_note_of_the_agent_is_not_part_of_the_output() -> None:
     plain, noted = LogBuffer("att_1", QUICK), LogBuffer("att_1", QUICK)
     noted.note("Installing packages (six)")
-    noted.follow_on(b"before\n")
-    noted.follow_on(b"not again\n")
-    plain.follow_on(b"before\n")
+    noted.resume(b"before\n")
+    noted.resume(b"not again\n")
+    plain.resume(b"before\n")
     for buffer in (plain, noted):
         buffer.feed(STDOUT, b"out\n")
         buffer.feed(STDERR, b"err\n")
@@ -68,7 +68,7 @@ def test_any_chunking_gives_the_same_text(lines: list[str], cuts: list[int], end
 
 
 @given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=300)), max_size=30))
-def test_never_more_than_the_limit_and_never_nul(writes: list[tuple[str, bytes]]) -> None:
+def test_output_is_limited_and_contains_no_nul(writes: list[tuple[str, bytes]]) -> None:
     limit = 500
     buffer = LogBuffer("a", dataclasses.replace(QUICK, log_bytes_max=limit, log_chunk_max=64))
     for stream, data in writes:
@@ -82,18 +82,18 @@ def test_never_more_than_the_limit_and_never_nul(writes: list[tuple[str, bytes]]
     assert buffer.seen_bytes == sum(len(data) for _, data in writes)
 
 
-def test_nonsense_after_the_word_is_hidden_but_changes_nothing() -> None:
+def test_invalid_progress_lines_are_hidden_and_ignored() -> None:
     buffer = LogBuffer("a", QUICK)
     buffer.feed("stdout", b"::progress 0.5\n::progress many\n::progress nan\n::progress 7\nend\n")
     assert buffer.progress == 1.0
     assert text_of(buffer) == "end\n"
 
 
-def test_what_was_taken_can_be_put_back() -> None:
+def test_chunks_that_are_put_back_keep_their_numbers_and_order() -> None:
     buffer = LogBuffer("a", QUICK)
     buffer.feed("stdout", b"one\n")
     buffer.feed("stderr", b"two\n")
-    buffer.untake(buffer.take(10, 1000))
+    buffer.put_back(buffer.take(10, 1000))
     buffer.feed("stderr", b"three\n")
     assert [(chunk.seq, chunk.stream, chunk.text) for chunk in buffer.take_rest()] == [
         (0, "stdout", "one\n"),
@@ -102,7 +102,7 @@ def test_what_was_taken_can_be_put_back() -> None:
     ]
 
 
-def test_what_is_taken_at_once_is_bounded() -> None:
+def test_the_chunks_of_one_request_are_limited() -> None:
     buffer = LogBuffer("a", dataclasses.replace(QUICK, log_chunk_max=10))
     buffer.feed("stdout", b"x" * 100)
     assert [len(chunk.text) for chunk in buffer.take(3, 1000)] == [10] * 3
@@ -112,9 +112,8 @@ def test_what_is_taken_at_once_is_bounded() -> None:
     assert buffer.pending_chars == 40
 
 
-def test_many_marks_at_once_cost_no_memory() -> None:
-    """Of several the newest counts: the others are kept by their names alone, so that they can be discarded."""
-    buffer = LogBuffer("a", QUICK, is_mark=lambda name, moves: True)
+def test_only_the_newest_of_many_checkpoints_keeps_a_copy_of_the_output() -> None:
+    buffer = LogBuffer("a", QUICK, is_checkpoint=lambda name, moves: True)
     said = b"x" * 500_000 + b"\n"
     buffer.feed("stdout", said)
     tracemalloc.start()
@@ -124,35 +123,34 @@ def test_many_marks_at_once_cost_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 8_000_000
-    assert [asked.name for asked in buffer.announced] == ["a"] * 200 + ["b"]
-    assert [asked.printed for asked in buffer.announced] == [None] * 200 + [said + b"more\n"]
+    assert [asked.name for asked in buffer.checkpoints] == ["a"] * 200 + ["b"]
+    assert [asked.printed for asked in buffer.checkpoints] == [None] * 200 + [said + b"more\n"]
     assert text_of(buffer) == said.decode() + "more\nlast\n"
 
 
-def test_only_so_many_lines_are_looked_up_at_once() -> None:
+def test_the_number_of_lookups_per_read_is_limited() -> None:
     looked_up = []
 
-    def is_mark(name: str, moves: bool) -> bool:
+    def is_checkpoint(name: str, moves: bool) -> bool:
         looked_up.append(name)
         return False
 
-    buffer = LogBuffer("a", QUICK, is_mark=is_mark)
+    buffer = LogBuffer("a", QUICK, is_checkpoint=is_checkpoint)
     lines = b"::checkpoint a\n" * 20_000
     buffer.feed("stdout", lines)
     assert 0 < len(looked_up) < 2_000
     assert text_of(buffer) == lines.decode()
 
 
-def test_a_long_line_of_words_that_might_be_marks() -> None:
-    """Searched only where a mark can be, at the end of a line: else it holds up everything else on the node."""
-    buffer = LogBuffer("a", QUICK, is_mark=lambda name, moves: name == "real")
+def test_only_the_end_of_a_long_line_is_searched_for_announcements() -> None:
+    buffer = LogBuffer("a", QUICK, is_checkpoint=lambda name, moves: name == "real")
     words = b"::move a " * 400_000
     began = time.process_time()
     buffer.feed("stdout", words)
     buffer.feed("stdout", words + b"\n")
     assert time.process_time() - began < 0.5
     buffer.feed("stdout", words + b"\x00 ::checkpoint real\n")
-    assert [asked.name for asked in buffer.announced] == ["real"]
+    assert [asked.name for asked in buffer.checkpoints] == ["real"]
 
 
 @given(
@@ -168,10 +166,10 @@ def test_a_long_line_of_words_that_might_be_marks() -> None:
     ),
     st.lists(st.booleans(), min_size=30, max_size=30),
 )
-def test_the_text_that_is_sent_is_the_one_that_is_reported(
+def test_the_reported_digest_is_that_of_the_text_that_is_sent(
     writes: list[tuple[str, bytes]], lost: list[bool]
 ) -> None:
-    """Whatever is written, and however often a request is lost: the hub holds one against the other."""
+    """Whatever is written, and however often a request is lost."""
     limits = dataclasses.replace(QUICK, log_chunk_max=32, log_pending_chunks_max=4)
     buffer = LogBuffer("a", limits)
     arrived: dict[int, LogText] = {}
@@ -182,29 +180,29 @@ def test_the_text_that_is_sent_is_the_one_that_is_reported(
             assert chunk.seq is not None
             assert arrived.setdefault(chunk.seq, chunk) == chunk, "sent again, it is the same piece"
         if is_lost:
-            buffer.untake(chunks)
+            buffer.put_back(chunks)
     named = buffer.printed_digest()
     buffer.finish()
     arrived |= {chunk.seq or 0: chunk for chunk in buffer.take_rest()}
     assert sorted(arrived) == list(range(len(arrived)))
     text = "".join(arrived[seq].text for seq in sorted(arrived) if arrived[seq].stream == "stdout")
-    assert named == PrintedDigest(hashlib.sha256(text.encode()).hexdigest(), len(text))
+    assert named == (hashlib.sha256(text.encode()).hexdigest(), len(text))
     assert buffer.pending_chars == 0
 
 
-def test_of_a_long_output_all_is_reported_and_a_part_sent() -> None:
+def test_the_digest_covers_all_of_an_output_that_is_sent_in_part() -> None:
     buffer = LogBuffer("a", dataclasses.replace(QUICK, log_bytes_max=100))
     data = "é".encode() * 3000
     for start in range(0, len(data), 7):
         buffer.feed("stdout", data[start : start + 7])
-    assert buffer.printed_digest() == PrintedDigest(hashlib.sha256(data).hexdigest(), 3000)
+    assert buffer.printed_digest() == (hashlib.sha256(data).hexdigest(), 3000)
     buffer.finish()
     chunks = buffer.take_rest()
     assert "".join(chunk.text for chunk in chunks if chunk.stream == "stdout") == "é" * 50
     assert "truncated" in chunks[-1].text
 
 
-def test_who_changes_streams_all_the_time_makes_no_countless_pieces() -> None:
+def test_output_that_alternates_between_streams_makes_few_chunks() -> None:
     buffer = LogBuffer("a", dataclasses.replace(QUICK, log_pending_chunks_max=10))
     for _ in range(1000):
         buffer.feed("stdout", b"o")

@@ -1,4 +1,4 @@
-"""Scripts' own words, and requirements from strangers."""
+"""Interpreters and requirements of scripts, which come from strangers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from computepool.protocol.jobs.requirements import minor_versions
         ("#!", ["python3"]),
     ],
 )
-def test_interpreter_line(first: str, command: list[str]) -> None:
+def test_the_first_line_names_the_interpreter(first: str, command: list[str]) -> None:
     assert read_script(f"{first}\nrest")[0] == command
 
 
-def test_dependencies_of_the_block() -> None:
+def test_the_block_of_a_python_script_names_its_dependencies() -> None:
     block = '# /// script\n# requires-python = ">=3.11"\n# dependencies = [\n#   "six>=1",\n# ]\n# ///\n'
     source = f"#!/usr/bin/env python3\n{block}import six"
     assert read_script(source)[1] == ("six>=1",)
@@ -58,24 +58,21 @@ def test_dependencies_of_the_block() -> None:
         ("", []),
     ],
 )
-def test_versions_of_python(text: str, allowed: list[str]) -> None:
-    """By minor versions: nodes offer these."""
+def test_python_versions_are_compared_by_minor_version(text: str, allowed: list[str]) -> None:
     assert minor_versions(text) == frozenset(allowed)
 
 
 @pytest.mark.parametrize(
     "text", [">=4", "<3", "python3", "3", ">=3.11; x", "===3.12", f">={'9' * 30}", ">=3," * 60, ">=3.12\n"]
 )
-def test_what_is_no_version_of_python(text: str) -> None:
+def test_an_invalid_python_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="Python"):
         minor_versions(text)
 
 
-def test_the_longest_specifier_is_read_at_once() -> None:
+def test_the_longest_python_specifier_is_parsed_quickly() -> None:
     text = ",".join(f"!=3.{number}" for number in range(33))[:200]
-    start = time.thread_time()
-    minor_versions(text)
-    assert time.thread_time() - start < 0.5
+    assert cpu_s(lambda: minor_versions(text)) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -93,7 +90,7 @@ def test_the_longest_specifier_is_read_at_once() -> None:
         f"#!/bin/{'x' * 2_000}",
     ],
 )
-def test_a_broken_block_is_the_jobs_fault(block: str) -> None:
+def test_a_broken_script_is_the_jobs_fault(block: str) -> None:
     with pytest.raises(BadJob):
         read_script(block)
 
@@ -105,11 +102,11 @@ def test_a_broken_block_is_the_jobs_fault(block: str) -> None:
         "tomli>=2; python_version < '3.11'", "a-b_c.d[x,y]!=1.0",
     ],
 )  # fmt: skip
-def test_plain_requirements(text: str) -> None:
+def test_plain_requirements_are_accepted_in_a_normal_form(text: str) -> None:
     assert check_requirements((text, f" {text} ")) == (str(Requirement(text)),)
 
 
-def test_the_same_set_is_the_same_environment() -> None:
+def test_the_order_of_requirements_does_not_matter() -> None:
     assert check_requirements(("b >= 1,<2", "a")) == check_requirements(("a", "b<2, >=1", "a"))
 
 
@@ -130,13 +127,12 @@ def test_a_block_ends_at_the_last_closing_line_of_its_comment() -> None:
         "six;" + "(" * 190, f"six=={'9' * 30}", f"six==1.dev{'9' * 19}", f"six>=1.{'1' * 20},<2",
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(text: str) -> None:
-    """uv runs outside the sandbox, so a requirement must not be able to point it anywhere."""
+def test_a_requirement_that_names_a_file_an_option_or_an_address_is_refused(text: str) -> None:
     with pytest.raises(BadJob):
         check_requirements((text,))
 
 
-def test_there_are_only_so_many() -> None:
+def test_the_number_of_requirements_is_limited() -> None:
     with pytest.raises(BadJob, match="at most 100"):
         check_requirements(tuple(f"a{number}" for number in range(101)))
 
@@ -164,14 +160,13 @@ SLOW_SCRIPTS = [
 
 
 @pytest.mark.parametrize("make", SLOW)
-def test_no_requirement_takes_long(make: Callable[[int], str]) -> None:
+def test_hostile_requirements_are_refused_quickly(make: Callable[[int], str]) -> None:
     assert cpu_s(lambda: refused(lambda: check_requirements((make(300_000),)))) < 0.5
     assert cpu_s(lambda: refused(lambda: check_requirements((make(60),) * 100))) < 0.5
 
 
 @pytest.mark.parametrize("make", SLOW_SCRIPTS)
-def test_no_script_takes_long(make: Callable[[int], str]) -> None:
-    """As long as a source may be."""
+def test_hostile_scripts_of_the_greatest_length_are_read_quickly(make: Callable[[int], str]) -> None:
     assert cpu_s(lambda: refused(lambda: read_script(make(SOURCE_MAX)[:SOURCE_MAX]))) < 1
 
 

@@ -1,4 +1,4 @@
-"""CPU slots: the arithmetic of reservations by property, and what a job in a real sandbox may run on."""
+"""CPU reservations: their arithmetic as properties, and the CPUs that jobs in real sandboxes run on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORES = st.one_of(st.integers(1, 4).map(float), st.integers(1, 4000).map(lambda 
 
 
 class Reservations(RuleBasedStateMachine):
-    """Any order of arrivals and endings that the hub's own counting allows."""
+    """Any order of arrivals and ends that the hub's own accounting allows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Reservations(RuleBasedStateMachine):
         near = tuple(sorted(data.draw(st.sets(st.sampled_from([*self.cpus.lent, 99]), max_size=3))))
         changed = self.cpus.reserve(holder, cores, near=near)
         self.held[holder] = milli
-        if not changed:  # then nobody else needs to be told anything
+        if not changed:  # Then no other holder needs a notification.
             for other, ids in before.items():
                 assert (self.cpus.ids(other), self.cpus.cores(other)) == ids
 
@@ -76,7 +76,7 @@ class Reservations(RuleBasedStateMachine):
             whole = [id_ for id_, part in parts.items() if part == MILLI]
             assert len(whole) == milli // MILLI
             for other in self.held:
-                if other != holder:  # whole ids are its own, also against what others borrow
+                if other != holder:  # Others may not even borrow its whole ids.
                     assert not set(whole) & set(self.cpus.ids(other))
             for id_, part in parts.items():
                 used[id_] = used.get(id_, 0) + part
@@ -92,13 +92,13 @@ TestReservations = Reservations.TestCase
 TestReservations.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-def test_what_is_idle_may_be_used_after_a_while_and_goes_back_at_once() -> None:
+def test_idle_ids_are_lent_after_a_while_and_taken_back_at_once() -> None:
     cpus = Cpus((0, 1, 2, 3), 4)
     cpus.reserve("long", 1)
     cpus.reserve("short", 1)
     cpus.release("short", now=10.0)
     cpus.stretch(["long"], now=10.0 + SETTLED_S / 2)
-    assert (cpus.ids("long"), cpus.cores("long")) == ((0, 2, 3), 3)  # 1 was in use a moment ago
+    assert (cpus.ids("long"), cpus.cores("long")) == ((0, 2, 3), 3), "1 was in use a moment ago"
     cpus.stretch(["long"], now=10.0 + SETTLED_S)
     assert (cpus.ids("long"), cpus.cores("long")) == ((0, 1, 2, 3), 4)
     assert cpus.reserve("new", 2)
@@ -106,7 +106,7 @@ def test_what_is_idle_may_be_used_after_a_while_and_goes_back_at_once() -> None:
     assert cpus.ids("new") == (1, 2)
 
 
-def test_a_lane_goes_where_its_worker_is() -> None:
+def test_a_lane_prefers_the_ids_of_its_worker() -> None:
     cpus = Cpus((0, 1, 2), 3)
     assert not cpus.reserve("a", 1, near=(2,))
     assert cpus.ids("a") == (2,)
@@ -114,7 +114,7 @@ def test_a_lane_goes_where_its_worker_is() -> None:
     assert cpus.ids("b") == (0,)
 
 
-def test_a_lane_that_opens_finds_its_ids_given_back_already() -> None:
+def test_a_new_lane_takes_borrowed_ids_back_at_once() -> None:
     slots = LaneCpus(Cpus((0, 1), 2), may_stretch=lambda _: True)
     long, new = AttemptLane("long"), AttemptLane("new")
     slots.enter(long, 1)
@@ -125,7 +125,7 @@ def test_a_lane_that_opens_finds_its_ids_given_back_already() -> None:
     assert (long.cpu_ids, long.cores, new.cpu_ids, new.cores) == ((0,), 1, (1,), 1)
 
 
-def test_what_is_spare_is_shared_in_equal_parts() -> None:
+def test_spare_ids_are_shared_equally() -> None:
     cpus = Cpus(range(6), 6)
     for holder in ("a", "b"):
         cpus.reserve(holder, 1)
@@ -134,7 +134,7 @@ def test_what_is_spare_is_shared_in_equal_parts() -> None:
     assert cpus.ids("a") == (0, 2, 3, 4, 5)
 
 
-def test_parts_of_cores_share_an_id_and_move_together_for_a_whole_one() -> None:
+def test_fractions_of_cores_share_an_id_and_make_room_for_a_whole_one() -> None:
     cpus = Cpus((0, 1), 2)
     cpus.reserve("half", 0.5)
     cpus.reserve("other", 0.5)
@@ -148,7 +148,7 @@ def test_parts_of_cores_share_an_id_and_move_together_for_a_whole_one() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), CORES), max_size=20))
-def test_more_than_is_lent_is_shared_and_nobody_goes_without(asked: list[tuple[str, float]]) -> None:
+def test_an_overcommitted_node_shares_its_ids(asked: list[tuple[str, float]]) -> None:
     cpus = Cpus((4, 7), 1.5)
     for holder, cores in asked:
         cpus.reserve(holder, cores)
@@ -169,7 +169,7 @@ def test_only_usable_ids_are_lent_and_no_more_than_cores(usable: set[int], cores
 # ------------------------------------------------------------ real jobs
 USABLE = tuple(sorted(os.sched_getaffinity(0)))
 two_cpus = pytest.mark.skipif(len(USABLE) < 2, reason="there is one CPU only")
-#: Writes down where it may run whenever that changes, until a file tells it to stop.
+#: Prints its affinity whenever that changes.
 WATCH = """
 import os, sys, time
 seen = None
@@ -178,13 +178,13 @@ while True:
     if now != seen:
         seen = now
         print(*now, flush=True)
-    sum(range(100_000))  # enough to be seen as a percent or more
+    sum(range(100_000))  # Uses at least a percent of a CPU.
     time.sleep(0.02)
 """
 
 
-def said(hub: FakeHub, attempt: str) -> RunningAttempt | None:
-    """The node's last word about an attempt."""
+def last_report(hub: FakeHub, attempt: str) -> RunningAttempt | None:
+    """The node's last report of a running attempt."""
     for request in reversed(hub.polls):
         for running in request.running:
             if running.attempt_id == attempt:
@@ -195,21 +195,19 @@ def said(hub: FakeHub, attempt: str) -> RunningAttempt | None:
 @pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
-async def test_each_job_has_cpus_of_its_own(hub: FakeHub, start_node: StartNode) -> None:
+async def test_jobs_have_cpus_of_their_own(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node(level="namespace", elastic=False)
     watching = [*hub.submit(script(WATCH)), *hub.submit(script(WATCH))]
     await until(lambda: all(hub.log_texts[attempt]["stdout"] for attempt in watching))
     printed = [hub.log_texts[attempt]["stdout"].split() for attempt in watching]
     assert sorted(printed) == [[str(id_)] for id_ in USABLE[:2]]
-    await until(lambda: all((word := said(hub, a)) and word.load and word.load.rss_mb for a in watching))
-    shown = {attempt: word for attempt in watching if (word := said(hub, attempt))}
+    await until(lambda: all((seen := last_report(hub, a)) and seen.load and seen.load.rss_mb for a in watching))
+    shown = {attempt: seen for attempt in watching if (seen := last_report(hub, attempt))}
     assert [[str(id_) for id_ in shown[a].cpu_ids] for a in watching] == printed
-    assert all(word.load is not None and word.load.processes == 1 for word in shown.values())
+    assert all(one.load is not None and one.load.processes == 1 for one in shown.values())
     status = node.agent.status()
-    assert (status["cpus_free"], {tuple(job["cpu_ids"]) for job in status["running"]}) == (
-        [],
-        {(id_,) for id_ in USABLE[:2]},
-    )
+    assert status["cpus_free"] == []
+    assert {tuple(job["cpu_ids"]) for job in status["running"]} == {(id_,) for id_ in USABLE[:2]}
     for attempt in watching:
         hub.stop_attempt(attempt)
     await until(lambda: node.agent.status()["cpus_free"] == list(USABLE[:2]))
@@ -218,9 +216,7 @@ async def test_each_job_has_cpus_of_its_own(hub: FakeHub, start_node: StartNode)
 @pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
-async def test_functions_see_their_cpus_and_how_many_threads_to_start(
-    hub: FakeHub, start_node: StartNode
-) -> None:
+async def test_functions_know_their_cpus_and_number_of_threads(hub: FakeHub, start_node: StartNode) -> None:
     def look() -> tuple[list[int], str | None]:
         return sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS")
 
@@ -241,12 +237,12 @@ async def test_functions_see_their_cpus_and_how_many_threads_to_start(
 async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
     hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "SETTLED_S", math.inf)  # until it has said where it began
+    monkeypatch.setattr(lanes, "SETTLED_S", math.inf)  # until it has printed its first affinity
     await start_node(level="process")
     (long,) = hub.submit(script(WATCH), account=OWNER)
     lines = hub.log_texts[long]
     await until(lambda: bool(lines["stdout"]))
-    first = lines["stdout"].splitlines()[0]  # it began on its own alone
+    first = lines["stdout"].splitlines()[0]
     assert first in map(str, USABLE[:2])
     monkeypatch.setattr(lanes, "SETTLED_S", SETTLED_S)
     await until(lambda: lines["stdout"].splitlines()[-1:] == [f"{USABLE[0]} {USABLE[1]}"])
@@ -263,13 +259,11 @@ async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
 @pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
-async def test_strangers_get_what_they_pay_for_unless_the_owner_says(
-    hub: FakeHub, start_node: StartNode
-) -> None:
+async def test_strangers_get_no_idle_cpus(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node(level="namespace")
     (stranger,) = hub.submit(script(WATCH), account=STRANGER)
     slots = node.agent._lane_cpus
-    await until(lambda: bool((word := said(hub, stranger)) and word.load and word.load.cpu_percent))
-    assert slots.cpus.free  # it has run for seconds, and the other one is idle
+    await until(lambda: bool((seen := last_report(hub, stranger)) and seen.load and seen.load.cpu_percent))
+    assert slots.cpus.free, "the other CPU is idle"
     assert len(hub.log_texts[stranger]["stdout"].splitlines()) == 1
     hub.stop_attempt(stranger)

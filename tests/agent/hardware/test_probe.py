@@ -1,4 +1,4 @@
-"""What a machine has, told by small programs on PATH that print what the real ones printed."""
+"""The hardware of a machine, according to programs on PATH that print what the real tools printed."""
 
 from __future__ import annotations
 
@@ -33,21 +33,15 @@ cat <<END
   "vram": {"type": "HBM3", "vendor": "N/A", "size": {"value": 196592, "unit": "MB"}}}]
 END
 """
-SYSTEM_PROFILER = """#!/bin/sh
-cat <<END
-{"SPDisplaysDataType": [{"_name": "Apple M3 Pro", "spdisplays_mtlgpufamilysupport": "spdisplays_metal3",
-  "sppci_cores": "18", "sppci_model": "Apple M3 Pro", "spdisplays_ndrvs": []}]}
-END
-"""
 
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with nothing but what the test puts there (and the shell), and no NVML."""
+    """A PATH with only the shell and what the test puts there, and no NVML."""
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "cat").symlink_to("/bin/cat")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(gpus, "pynvml", None)
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
     return tmp_path
 
 
@@ -56,11 +50,11 @@ def put(tools: Path, name: str, text: str) -> None:
     (tools / name).chmod(0o755)
 
 
-def test_no_tools_no_cards(tools: Path) -> None:
+def test_without_tools_there_are_no_cards(tools: Path) -> None:
     assert gpus.find_cards() == ()
 
 
-def test_nvidia_smi(tools: Path) -> None:
+def test_nvidia_smi_lists_cards(tools: Path) -> None:
     put(tools, "nvidia-smi", NVIDIA_SMI)
     cards = gpus.find_cards()
     assert [(card.name, card.tier, card.vram_mb) for card in cards] == [
@@ -71,21 +65,19 @@ def test_nvidia_smi(tools: Path) -> None:
     assert gpus.visible_env(())["CUDA_VISIBLE_DEVICES"] == ""
 
 
-@pytest.mark.parametrize(
-    "text", [NVIDIA_SMI_BROKEN, "#!/bin/sh\necho a, b, c, d; echo; echo 1,2", "#!/nothing\n"]
-)
-def test_a_broken_nvidia_smi(tools: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [NVIDIA_SMI_BROKEN, "#!/bin/sh\necho a, b, c, d; echo; echo 1,2", "#!/nothing\n"])
+def test_a_broken_tool_finds_no_cards(tools: Path, text: str) -> None:
     put(tools, "nvidia-smi", text)
     assert gpus.find_cards() == ()
 
 
-def test_a_tool_that_hangs(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_hangs_finds_no_cards(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "TOOL_TIMEOUT_S", 0.2)
     put(tools, "nvidia-smi", "#!/bin/sh\nwhile :; do :; done")
     assert gpus.find_cards() == ()
 
 
-def test_amd_by_rocm_smi(tools: Path) -> None:
+def test_rocm_smi_lists_cards(tools: Path) -> None:
     put(tools, "rocm-smi", ROCM_SMI)
     assert [(card.name, card.tier, card.vram_mb, card.ident) for card in gpus.find_cards()] == [
         ("Radeon RX 7900 XT", "rx-7900xt", 20464, "0"),
@@ -93,21 +85,14 @@ def test_amd_by_rocm_smi(tools: Path) -> None:
     ]
 
 
-def test_amd_smi_is_asked_first(tools: Path) -> None:
+def test_amd_smi_comes_before_rocm_smi(tools: Path) -> None:
     put(tools, "rocm-smi", ROCM_SMI)
     put(tools, "amd-smi", AMD_SMI)
     assert [(card.tier, card.vram_mb) for card in gpus.find_cards()] == [("mi300x", 196592)]
 
 
-def test_apple(tools: Path) -> None:
-    put(tools, "system_profiler", SYSTEM_PROFILER)
-    (card,) = gpus.find_cards()
-    assert (card.name, card.tier, card.maker) == ("Apple M3 Pro", "apple-m3-pro", "apple")
-    assert card.vram_mb > 0
-
-
 class FakeNvml:
-    """The few calls of the bindings that are used, as a machine with one card answers them."""
+    """The calls of the bindings that the agent uses, on a machine with one card."""
 
     class NVMLError(Exception):
         pass
@@ -130,8 +115,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
         return 0
 
-    def nvmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
-        return b"NVIDIA GeForce RTX 3090"
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return "NVIDIA GeForce RTX 3090"
 
     def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
         return "GPU-1"
@@ -146,58 +131,51 @@ class FakeNvml:
         return type("Rates", (), {"gpu": 50})()
 
 
-def test_nvml_is_asked_before_nvidia_smi(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_comes_before_nvidia_smi(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tools, "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=True))
     (card,) = gpus.find_cards()
     assert (card.name, card.vram_mb, card.ident) == ("NVIDIA GeForce RTX 3090", 24 * 1024, "GPU-1")
-    seen = gpus.GpuMeter([card]).look([0])
+    seen = gpus.GpuMeter([card]).load([0])
     assert seen is not None
     assert (seen.busy, seen.percent, seen.vram_mb) == (0.5, 50, 2048)
-    assert gpus.GpuMeter([card]).look([]) is None
+    assert gpus.GpuMeter([card]).load([]) is None
     monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
     assert len(gpus.find_cards()) == 2
 
 
-class TestLimitsOfTheMachine:
-    def test_affinity_and_quota(self, tmp_path: Path) -> None:
-        mine = len(os.sched_getaffinity(0))
-        assert probe._cores(tmp_path) == mine
-        (tmp_path / "cpu.max").write_text("50000 100000\n")
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("50000\n")
-        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-        assert probe._cores(tmp_path) == 0.5
+@pytest.mark.parametrize(
+    ("v2", "v1", "cores"), [("50000 100000", "50000", 0.5), ("max 100000", "-1", len(os.sched_getaffinity(0)))]
+)
+def test_cores_are_limited_by_affinity_and_quota(tmp_path: Path, v2: str, v1: str, cores: float) -> None:
+    assert probe._cores(tmp_path) == len(os.sched_getaffinity(0))
+    put(tmp_path, "cpu.max", f"{v2}\n")
+    (tmp_path / "cpu").mkdir()
+    put(tmp_path, "cpu/cpu.cfs_quota_us", f"{v1}\n")
+    put(tmp_path, "cpu/cpu.cfs_period_us", "100000\n")
+    assert probe._cores(tmp_path) == cores
 
-    def test_no_quota(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu.max").write_text("max 100000\n")
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
-        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-        assert probe._cores(tmp_path) == len(os.sched_getaffinity(0))
 
-    def test_memory_limit(self, tmp_path: Path) -> None:
-        limit = 256 * 1024 * 1024
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
-        (tmp_path / "memory").mkdir()
-        (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{limit}\n")
-        assert probe._ram_bytes(tmp_path) == limit
+def test_memory_is_limited_by_the_cgroup(tmp_path: Path) -> None:
+    limit = 256 * 1024 * 1024
+    put(tmp_path, "memory.max", f"{limit}\n")
+    (tmp_path / "memory").mkdir()
+    put(tmp_path, "memory/memory.limit_in_bytes", f"{limit}\n")
+    assert probe._ram_bytes(tmp_path) == limit
 
-    def test_the_owner_can_lend_less(self, tools: Path, tmp_path: Path) -> None:
-        put(tools, "nvidia-smi", NVIDIA_SMI)
-        config = AgentConfig(
-            hub_url="http://h", data_dir=tmp_path, cores=0.5, ram_mb=100, disk_mb=200, gpus=False
-        )
-        hardware = probe.probe(config)
-        assert (hardware.cores, hardware.ram_mb, hardware.disk_mb, hardware.cards) == (0.5, 100, 200, ())
 
-    def test_the_profile(self, tools: Path, tmp_path: Path) -> None:
-        put(tools, "nvidia-smi", NVIDIA_SMI)
-        config = AgentConfig(hub_url="http://h", data_dir=tmp_path, name="n", tags=("fast",), region="in")
-        profile = probe.profile(
-            config, probe.probe(config), level=Level.NAMESPACE, python="3.11", version="1"
-        )
-        assert [gpu.tier for gpu in profile.gpus] == ["rtx-4090", "h100"]
-        assert (profile.isolation, profile.region, profile.tags) == ("namespace", "in", ["fast"])
-        assert profile.disk_mb > 0
-        assert profile.ram_mb > 0
+def test_the_owner_can_lend_less(tools: Path, tmp_path: Path) -> None:
+    put(tools, "nvidia-smi", NVIDIA_SMI)
+    config = AgentConfig(hub_url="http://h", data_dir=tmp_path, cores=0.5, ram_mb=100, disk_mb=200, gpus=False)
+    hardware = probe.probe(config)
+    assert (hardware.cores, hardware.ram_mb, hardware.disk_mb, hardware.cards) == (0.5, 100, 200, ())
+
+
+def test_the_profile_describes_the_hardware_and_the_owners_options(tools: Path, tmp_path: Path) -> None:
+    put(tools, "nvidia-smi", NVIDIA_SMI)
+    config = AgentConfig(hub_url="http://h", data_dir=tmp_path, name="n", tags=("fast",), region="in")
+    profile = probe.profile(config, probe.probe(config), level=Level.NAMESPACE, python="3.11", version="1")
+    assert [gpu.tier for gpu in profile.gpus] == ["rtx-4090", "h100"]
+    assert (profile.isolation, profile.region, profile.tags) == ("namespace", "in", ["fast"])
+    assert profile.disk_mb > 0
+    assert profile.ram_mb > 0

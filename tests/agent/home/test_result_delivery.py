@@ -1,4 +1,4 @@
-"""Groups come home: against the real hub in this process, through connections that break, restarts and hostile names."""
+"""Result delivery at the real hub in this process, through broken connections, restarts and hostile names."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import GroupItem
 from computepool.protocol.jobs.jobs import OutputFile
 from computepool.testing.hub import HubDouble, running_hub
-from tests.agent.home.coming_home import LIMITS, NAMES, Home, make_group, run_jobs, until
+from tests.agent.fake_hub import until
+from tests.agent.home.home_node import LIMITS, NAMES, Home, make_group, run_jobs
 
-#: More than a page holds of them, and names that want to go elsewhere.
+#: More than a page holds, and names that lead elsewhere.
 KEYS = ("plain", "A", "a", "../../etc/passwd", "..", "a/b", "con", "gnp\u200b.exe", "x" * 200, "job_1")
 
 
-async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys_are(
-    hub: HubDouble, home: Home
-) -> None:
+async def test_a_group_with_hostile_keys_is_delivered_through_breaks_and_a_restart(hub: HubDouble, home: Home) -> None:
     group = await make_group(hub, (*KEYS, "outside"))
     big = bytes(range(256)) * 400
     content = {key: (big if key == "plain" else f"of {key}".encode()) for key in KEYS}
     await run_jobs(hub, await hub.node(name="worker", cores=32), group, content=content)
-    assert await home.tell() == []  # not complete yet
-    said = {"reports": [{"key": "outside", "outcome": "failed", "error": "it was not made"}]}
-    parked = asyncio.create_task(home.node.poll(wait_ms=10_000))
+    assert await home.poll() == [], "it is not complete yet"
+    reports = {"reports": [{"key": "outside", "outcome": "failed", "error": "it was not made"}]}
+    parked = asyncio.create_task(home.node.poll(wait_ms=60_000))
     await asyncio.sleep(0.05)
-    await hub.admin.post(f"/groups/{group}/reports", json=said)
-    assert (await asyncio.wait_for(parked, 5)).result_deliveries == [group], "a parked poll is told at once"
+    await hub.admin.post(f"/groups/{group}/reports", json=reports)
+    assert (await asyncio.wait_for(parked, 50)).result_deliveries == [group], "a parked poll returns at once"
 
     # The first agent is killed after a while; the next one goes on where it was.
     home.breaking.breaks = 10**6
-    await home.tell()
+    await home.poll()
     await until(lambda: len(home.breaking.ranges) >= 5)
     await home.kill()
-    assert home.folders() == [], "nothing has its name before it is whole"
+    assert home.folders() == [], "a folder gets its name when it is complete"
     home.breaking.breaks = 3
     home.start()
-    view = await home.arrived(group)
+    home_view = await home.arrived(group)
     assert any(text.startswith("bytes=") for text in home.breaking.ranges), "a download was resumed"
 
     [folder] = home.folders()
@@ -71,8 +70,8 @@ async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys
     assert len(manifest) == 2 + len(KEYS) * len(NAMES)
     for digest, path in manifest:
         assert hashlib.sha256((folder / path).read_bytes()).hexdigest() == digest
-    assert view["home"]["path"] == str(folder.resolve())
-    assert (view["home"]["items"], view["home"]["files"]) == (len(KEYS) + 1, len(KEYS))
+    assert home_view["path"] == str(folder.resolve())
+    assert (home_view["items"], home_view["files"]) == (len(KEYS) + 1, len(KEYS))
     events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
     assert sum(1 for event in events if event["action"] == "group.home") == 1
     assert str(folder.resolve()) not in json.dumps(events)
@@ -81,25 +80,20 @@ async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys
 
 
 @pytest.mark.soak
-async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
-    hub: HubDouble, home: Home
-) -> None:
+async def test_a_full_disk_is_reported_and_a_further_request_verifies_what_is_there(hub: HubDouble, home: Home) -> None:
     group = await make_group(hub, ("a",))
     await home.kill()
     home.start(replace(LIMITS, home_spare_bytes=10**18))
     await run_jobs(hub, await hub.node(name="worker"), group, content={"a": b"x" * 10_000})
     hub.hub.settings.artifact_keep_s = hub.hub.settings.unreported_keep_s = 0
     await garbage_collection.collect(hub.hub)  # a group that waits for its home keeps what it has
-    async with asyncio.timeout(10):
-        while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
-            await home.tell()
-            await asyncio.sleep(0.02)
-    assert "it needs 10 kB more, and 0 B are free" in view["home"]["sentence"]
+    home_view = await home.poll_until(group, lambda view: view["reason"])
+    assert "it needs 10 kB more, and 0 B are free" in home_view["sentence"]
     assert home.folders() == []
     await home.kill()
     home.breaking.wrong = 1
     home.start()
-    assert (await home.arrived(group))["home"]["reason"] is None
+    assert (await home.arrived(group))["reason"] is None
     events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
     told = [event["data"]["reason"] for event in events if event["action"] == "group.delivery_problem"]
     assert "does not match its digest" in told[-1]
@@ -120,7 +114,7 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
 
 
 @pytest.mark.soak
-async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_path: Path) -> None:
+async def test_a_delivery_survives_a_restart_of_the_hub_and_ends_when_it_is_cancelled(tmp_path: Path) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()
     async with running_hub(tmp_path / "hub") as hub:
@@ -132,12 +126,11 @@ async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_pa
             await run_jobs(hub, node, name, content={key: key.encode() * 50_000})
         home = Home(hub, node, owner=owner, folder=folder)
         home.breaking.breaks = 10**6
-        home.start()
-        assert await home.tell() == [group, off]
+        assert await home.poll() == [group, off]
         await until(lambda: len(list((folder / "home" / ".coming").glob("*/.parts/*.part"))) == 2)
         await hub.admin.post(f"/groups/{off}/return-home", json={"enabled": False})
-        assert await home.tell() == [group]
-        await until(lambda: home.part is not None and home.part.under_way == [group])
+        assert await home.poll() == [group]
+        await until(lambda: home.delivery.under_way == [group])
         home.breaking.down = True
     async with running_hub(tmp_path / "hub") as hub:
         node.client = hub.client()
@@ -154,12 +147,12 @@ async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_pa
         assert (arrived / "files" / "a" / "deep" / "er" / "file.txt").read_bytes() == b"a" * 50_000
         await home.kill()
         home.start()  # a new agent clears away what nobody waits for
-        await home.tell()
+        await home.poll()
         assert list((folder / "home" / ".coming").glob("*")) == []
         await home.kill()
 
 
-async def test_only_the_home_node_of_the_same_account_is_let_in(hub: HubDouble, home: Home) -> None:
+async def test_only_a_home_node_of_the_same_account_may_fetch(hub: HubDouble, home: Home) -> None:
     group = await make_group(hub, ("a",))
     other = await hub.node(name="other")
     stranger = await hub.account("stranger", "submitter", "provider")
@@ -170,21 +163,9 @@ async def test_only_the_home_node_of_the_same_account_is_let_in(hub: HubDouble, 
     assert moved.status_code == 404
     await run_jobs(hub, other, group, content={"a": b"secret"})
     digest = hashlib.sha256(b"secret").hexdigest()
-    arrival = {
-        "round": 1,
-        "items": 0,
-        "files": 0,
-        "bytes": 0,
-        "folder": "home/x",
-        "manifest": digest,
-        "digests": [],
-    }
+    arrival = {"round": 1, "items": 0, "files": 0, "bytes": 0, "folder": "home/x", "manifest": digest, "digests": []}
     for node in (other, foreign):
-        for path in (
-            f"/result-deliveries/{group}",
-            f"/result-deliveries/{group}/items",
-            f"/artifacts/{digest}",
-        ):
+        for path in (f"/result-deliveries/{group}", f"/result-deliveries/{group}/items", f"/artifacts/{digest}"):
             assert (await node.client.get(path)).status_code == 404, path
         answer = await node.client.post(f"/result-deliveries/{group}/arrival", json=arrival)
         assert answer.status_code == 404
@@ -198,7 +179,7 @@ odd = st.text(st.sampled_from("aAéE\u0301./\\-_ \u202e\x7f~con0"), min_size=1, 
 
 @pytest.mark.soak
 @given(st.lists(st.tuples(odd, st.lists(odd, max_size=6)), max_size=6, unique_by=lambda pair: pair[0]))
-def test_no_two_files_share_a_place_and_none_leaves_the_folder(group: list[tuple[str, list[str]]]) -> None:
+def test_every_file_has_a_place_of_its_own_inside_the_folder(group: list[tuple[str, list[str]]]) -> None:
     places: list[str] = []
     for key, names in group:
         outputs = [OutputFile(name=name, digest="0" * 64, size=1) for name in names]
@@ -213,9 +194,7 @@ def test_no_two_files_share_a_place_and_none_leaves_the_folder(group: list[tuple
 
 
 @pytest.mark.parametrize("name", ["a\u2028b", "a\u2029b", "a\u0085b", "two  spaces"])
-def test_a_name_with_an_odd_end_of_line_does_not_make_a_folder_look_damaged(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_name_that_contains_a_line_separator_does_not_make_a_folder_look_damaged(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x")
     text = f"{hashlib.sha256(b'x').hexdigest()}  {name}\n"
     (tmp_path / home_folder.MANIFEST).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Becoming known to the hub, once."""
+"""Enrolment, identity and configuration of a node."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from computepool.agent import main
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
 from computepool.agent.hardware import probe
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.core.errors import BadRequest, Conflict, Unavailable
 from computepool.core.isolation import Level
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.nodes import Profile, StatedPlace
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import CODE, KID, OWNER, FakeHub
 
@@ -24,20 +24,23 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Profile:
-    config = AgentConfig(hub_url="http://h", data_dir=tmp_path)
+    return profile_of(AgentConfig(hub_url="http://h", data_dir=tmp_path))
+
+
+def profile_of(config: AgentConfig) -> Profile:
     hardware = probe.Hardware(cores=1, ram_mb=1, disk_mb=1, cards=())
     return probe.profile(config, hardware, level=Level.PROCESS, python="3.11", version="")
 
 
 async def enrol(config: AgentConfig, profile: Profile) -> identities.Identity:
-    client = HubClient(config.hub_urls, clock=SystemAgentClock(), limits=config.limits)
+    client = HubClient(config.hub_urls, clock=AgentClock(), limits=config.limits)
     try:
-        return await main.enrol(config, profile, client, clock=SystemAgentClock())
+        return await main.enrol(config, profile, client, clock=AgentClock())
     finally:
         await client.close()
 
 
-async def test_enrolment_is_kept(hub: FakeHub, tmp_path: Path, profile: Profile) -> None:
+async def test_an_enrolled_identity_is_saved(hub: FakeHub, tmp_path: Path, profile: Profile) -> None:
     config = AgentConfig(hub_url=hub.url, data_dir=tmp_path, code=CODE, limits=QUICK)
     identity = await enrol(config, profile)
     assert (identity.node_id, identity.owner, list(identity.hub_keys)) == ("node_0", OWNER, [KID])
@@ -52,36 +55,30 @@ async def test_a_code_works_once(hub: FakeHub, tmp_path: Path, profile: Profile)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
     await enrol(AgentConfig(hub_url=hub.url, data_dir=tmp_path / "a", code=CODE, limits=QUICK), profile)
-    with pytest.raises(
-        BadRequest, match="could not be enrolled: The enrolment code is wrong, used or expired"
-    ):
+    with pytest.raises(BadRequest, match="could not be enrolled: The enrolment code is wrong, used or expired"):
         await enrol(AgentConfig(hub_url=hub.url, data_dir=tmp_path / "b", code=CODE, limits=QUICK), profile)
 
 
-async def test_the_key_survives_a_lost_reply(hub: FakeHub, tmp_path: Path, profile: Profile) -> None:
+def test_the_key_is_saved_before_the_enrolment(tmp_path: Path) -> None:
     path = tmp_path / "node.key"
     assert identities.load_key(path).private_bytes_raw() == identities.load_key(path).private_bytes_raw()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_an_unreachable_hub(tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_enrolment_fails_without_a_hub(tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "ENROL_WAIT_S", 0.2)
     config = AgentConfig(hub_url="http://127.0.0.1:9", data_dir=tmp_path, code=CODE, limits=QUICK)
     with pytest.raises(Unavailable, match="cannot be reached"):
         await enrol(config, profile)
 
 
-def test_without_code_or_identity(tmp_path: Path) -> None:
+def test_the_first_start_needs_a_code(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="pool node code"):
         main.run(AgentConfig(hub_url="http://127.0.0.1:9", data_dir=tmp_path))
 
 
-def test_two_agents_on_one_folder(tmp_path: Path) -> None:
-    with (
-        main.only_agent(tmp_path),
-        pytest.raises(Conflict, match="Another agent"),
-        main.only_agent(tmp_path),
-    ):
+def test_a_second_agent_on_one_folder_does_not_start(tmp_path: Path) -> None:
+    with main.only_agent(tmp_path), pytest.raises(Conflict, match="Another agent"), main.only_agent(tmp_path):
         pass
     with main.only_agent(tmp_path):
         pass
@@ -103,9 +100,16 @@ def test_a_damaged_identity_is_not_replaced(tmp_path: Path, text: str) -> None:
         ({"sandbox": "iron"}, "sandbox"),
         ({"cores": 0}, "cores"),
         ({"ram_mb": -1}, "ram_mb"),
+        ({"place": "Berlin"}, "place"),
     ],
 )
-def test_a_bad_configuration(tmp_path: Path, fields: dict[str, object], field: str) -> None:
+def test_an_invalid_option_is_refused_by_name(tmp_path: Path, fields: dict[str, object], field: str) -> None:
     with pytest.raises(BadRequest) as caught:
         AgentConfig(**{"hub_url": "http://h", "data_dir": tmp_path, **fields})  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+def test_the_profile_names_a_place_only_if_the_owner_states_one_and_rounds_it(tmp_path: Path, profile: Profile) -> None:
+    assert profile.place is None
+    stated = profile_of(AgentConfig(hub_url="http://h", data_dir=tmp_path, place="52.5163,13.3777")).place
+    assert stated == StatedPlace(lat=52.5, lon=13.4)

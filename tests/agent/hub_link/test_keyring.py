@@ -1,4 +1,4 @@
-"""An agent follows the hub's keys from the ones it pinned, believes nobody else, and changes its own key safely."""
+"""The keyring: trusts only hub keys that follow from pinned ones, and changes the node's own key safely."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Chain:
-    """A hub's keys, one after the other."""
+    """The successive keys of a hub."""
 
     def __init__(self, length: int) -> None:
         self.keys = [Ed25519PrivateKey.generate() for _ in range(length)]
@@ -38,10 +38,7 @@ class Chain:
         ]
         live = {f"k{n}": names[f"k{n}"] for n in range(current, len(self.keys))}
         said = HubKeys(
-            keys=live,
-            current=f"k{current}",
-            endorsements=links,
-            version=current if version is None else version,
+            keys=live, current=f"k{current}", endorsements=links, version=current if version is None else version
         )
         return said.model_copy(update={"signature": b64(self.keys[current].sign(said.signed_text()))})
 
@@ -102,38 +99,36 @@ def keyring(identity: Identity, wire: Wire, path: Path, clock: Steady | None = N
     return Keyring(identity, wire, path=path / "identity.json", clock=clock or Steady())  # type: ignore[arg-type]
 
 
-async def test_an_unknown_key_is_followed_and_kept(identity: Identity, tmp_path: Path) -> None:
+async def test_an_unknown_hub_key_is_fetched_and_saved(identity: Identity, tmp_path: Path) -> None:
     wire = Wire(CHAIN.published(2))
-    await keyring(identity, wire, tmp_path).know(CHAIN.token(2))
+    await keyring(identity, wire, tmp_path).learn_key_of(CHAIN.token(2))
     assert set(identity.hub_keys) == {"k2", "k3"}
     loaded = identities.load(tmp_path / "identity.json")
     assert loaded is not None
     assert (set(loaded.hub_keys), loaded.hub_keys_version) == ({"k2", "k3"}, 2)
 
 
-async def test_a_known_key_asks_nobody(identity: Identity, tmp_path: Path) -> None:
+async def test_nothing_is_fetched_for_a_known_key_or_an_invalid_token(identity: Identity, tmp_path: Path) -> None:
     wire = Wire(None)
     ring = keyring(identity, wire, tmp_path)
     for token in (CHAIN.token(0), None, "", "nonsense", "a.b.c"):
-        await ring.know(token)
+        await ring.learn_key_of(token)
     assert wire.announced == 0
 
 
-async def test_it_asks_once_a_minute_whatever_comes_and_keeps_what_it_knows(
-    identity: Identity, tmp_path: Path
-) -> None:
+async def test_keys_are_fetched_once_a_minute_at_most_and_known_keys_stay(identity: Identity, tmp_path: Path) -> None:
     clock, wire = Steady(), Wire(None)
     ring = keyring(identity, wire, tmp_path, clock)
     for _ in range(50):
-        await ring.know(CHAIN.token(1))
+        await ring.learn_key_of(CHAIN.token(1))
     assert (wire.announced, set(identity.hub_keys)) == (1, {"k0"})
     clock.now += ASK_S
     wire.published = CHAIN.published(1)
-    await ring.know(CHAIN.token(1))
+    await ring.learn_key_of(CHAIN.token(1))
     assert (wire.announced, set(identity.hub_keys)) == (2, {"k1", "k2", "k3"})
 
 
-async def test_a_man_in_the_middle_introduces_nothing(identity: Identity, tmp_path: Path) -> None:
+async def test_keys_that_do_not_follow_from_pinned_ones_are_rejected(identity: Identity, tmp_path: Path) -> None:
     evil = Chain(2)
     for published in (
         evil.published(0),
@@ -142,29 +137,27 @@ async def test_a_man_in_the_middle_introduces_nothing(identity: Identity, tmp_pa
     ):
         wire = Wire(published)
         ring = keyring(identity, wire, tmp_path)
-        await ring.know(evil.token(1))
+        await ring.learn_key_of(evil.token(1))
         with pytest.raises(Unauthenticated):
-            await ring.follow()
+            await ring.refresh()
         assert set(identity.hub_keys) == {"k0"}
     assert not (tmp_path / "identity.json").exists()
 
 
-async def test_an_old_list_is_not_believed_again(identity: Identity, tmp_path: Path) -> None:
+async def test_an_older_list_of_keys_is_rejected(identity: Identity, tmp_path: Path) -> None:
     wire = Wire(CHAIN.published(2))
     ring = keyring(identity, wire, tmp_path)
-    await ring.follow()
+    await ring.refresh()
     wire.published = CHAIN.published(2, version=1)
     with pytest.raises(Unauthenticated, match="older"):
-        await ring.follow()
+        await ring.refresh()
     wire.published = CHAIN.published(0)
     with pytest.raises(Unauthenticated):
-        await ring.follow()
+        await ring.refresh()
     assert set(identity.hub_keys) == {"k2", "k3"}
 
 
-async def test_a_new_key_of_its_own_is_signed_by_the_old_one_and_kept(
-    identity: Identity, tmp_path: Path
-) -> None:
+async def test_a_new_node_key_is_signed_by_the_old_one_and_saved(identity: Identity, tmp_path: Path) -> None:
     wire, old = Wire(None), identity.key
     assert await keyring(identity, wire, tmp_path).rekey() == 7
     [sent] = wire.rekeyed
@@ -178,7 +171,7 @@ async def test_a_new_key_of_its_own_is_signed_by_the_old_one_and_kept(
     assert [path.name for path in tmp_path.iterdir()] == ["identity.json"]
 
 
-async def test_a_lost_answer_leads_to_the_same_key_again(identity: Identity, tmp_path: Path) -> None:
+async def test_after_a_lost_reply_the_same_new_key_is_sent_again(identity: Identity, tmp_path: Path) -> None:
     wire, old = Wire(None), identity.key
     ring = keyring(identity, wire, tmp_path)
     wire.fails = Unavailable("The hub cannot be reached.")
@@ -191,8 +184,7 @@ async def test_a_lost_answer_leads_to_the_same_key_again(identity: Identity, tmp
     assert first.public_key == second.public_key == public_text(identity.key)
 
 
-async def test_an_answer_lost_for_longer_than_the_overlap(identity: Identity, tmp_path: Path) -> None:
-    """The hub knows the new key alone by now: the old one is refused."""
+async def test_the_new_key_is_used_if_the_old_one_has_expired(identity: Identity, tmp_path: Path) -> None:
     wire = Wire(None)
     wire.fails = Unauthenticated("The token was refused.")
     new = identities.load_key(tmp_path / "node.next.key")
@@ -201,13 +193,13 @@ async def test_an_answer_lost_for_longer_than_the_overlap(identity: Identity, tm
     assert not (tmp_path / "node.next.key").exists()
 
 
-async def test_keys_that_the_disk_does_not_take_are_used_all_the_same(
+async def test_keys_that_cannot_be_saved_are_used_and_saved_at_the_next_start(
     identity: Identity, tmp_path: Path
 ) -> None:
     (tmp_path / "identity.json").mkdir()  # What is written cannot take its place.
     wire = Wire(CHAIN.published(1))
     ring = keyring(identity, wire, tmp_path)
-    await ring.know(CHAIN.token(1))
+    await ring.learn_key_of(CHAIN.token(1))
     assert set(identity.hub_keys) == {"k1", "k2", "k3"}
     assert await ring.rekey() == 7
     [sent] = wire.rekeyed

@@ -7,21 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.jobs.lifecycle import Outcome, Reason, Verdict
-from computepool.protocol.nodes.nodes import (
-    CompleteReply,
-    CompleteRequest,
-    LogsRequest,
-    LogText,
-    Report,
-    ReportAnswer,
-)
+from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, LogsRequest, LogText, Report, ReportAnswer
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import Ed25519PrivateKey, until
 
@@ -30,7 +23,7 @@ pytestmark = pytest.mark.anyio
 IDENTITY = Identity(key=Ed25519PrivateKey.generate(), node_id="n", owner="o", hub_keys={}, hub_url="")
 
 
-class Clock(SystemAgentClock):
+class Clock(AgentClock):
     def __init__(self) -> None:
         self.ahead_ms = 0
 
@@ -44,6 +37,7 @@ class Hub:
     def __init__(self) -> None:
         self.requests: list[CompleteRequest] = []
         self.errors: list[ComputePoolError] = []
+        self.accepted: list[str] = []
         self.poison: set[str] = set()
         self.silent: set[str] = set()
         self.logs_seen: list[LogText] = []
@@ -61,9 +55,8 @@ class Hub:
         ids = [report.attempt_id for report in request.reports]
         if self.poison & set(ids):
             raise BadRequest("cannot be read")
-        answers = [
-            ReportAnswer(attempt_id=id_, verdict=Verdict.ACCEPTED) for id_ in ids if id_ not in self.silent
-        ]
+        answers = [ReportAnswer(attempt_id=id_, verdict=Verdict.ACCEPTED) for id_ in ids if id_ not in self.silent]
+        self.accepted += [answer.attempt_id for answer in answers if answer.attempt_id not in self.accepted]
         self.silent.clear()
         return CompleteReply(answers=answers)
 
@@ -73,14 +66,14 @@ class Desk:
         self.hub = Hub()
         self.clock = Clock()
         self.outbox = Outbox(folder, clock=self.clock, age_max_s=60)
-        self.answers: dict[str, Verdict | None] = {}
+        self.settled: list[str] = []
         self.reporter = Reporter(
             self.hub,  # type: ignore[arg-type]
             self.outbox,
             IDENTITY,
             clock=self.clock,
             limits=limits,
-            on_answer=self.answers.__setitem__,
+            on_settled=self.settled.append,
             is_busy=lambda: busy,
         )
 
@@ -97,13 +90,13 @@ def report(name: str, result: str | None = None) -> Report:
     return Report(attempt_id=name, outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=result)
 
 
-async def test_what_finishes_meanwhile_travels_together(tmp_path: Path) -> None:
+async def test_reports_share_requests(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         for number in range(1200):
             desk.reporter.add(report(f"a{number}"))
         await desk.reporter.wait_until_flushed()
         assert [len(request.reports) for request in desk.hub.requests] == [500, 500, 200]
-        assert len(desk.answers) == 1200
+        assert len(desk.settled) == 1200
         assert list(tmp_path.iterdir()) == []
         assert desk.reporter.waiting == 0
 
@@ -118,7 +111,7 @@ async def test_large_results_are_split(tmp_path: Path) -> None:
         assert sum(sizes) == 40 * 250_000
 
 
-async def test_sent_again_until_the_hub_is_back(tmp_path: Path) -> None:
+async def test_reports_are_sent_again_until_the_hub_is_back(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         desk.hub.errors = [Unavailable()] * 4
         desk.reporter.add(report("a"), [LogText(attempt_id="a", stream="stdout", text="hi")])
@@ -127,8 +120,7 @@ async def test_sent_again_until_the_hub_is_back(tmp_path: Path) -> None:
         assert {len(request.logs) for request in desk.hub.requests} == {1}
 
 
-async def test_long_output_goes_ahead_of_its_report_whole(tmp_path: Path) -> None:
-    """Also where the hub was away for so long that the log shipper gave up, and where the agent died meanwhile."""
+async def test_long_output_is_sent_whole_before_its_report_also_by_the_next_agent(tmp_path: Path) -> None:
     texts = [LogText(attempt_id="a", stream="stdout", text="x" * 60_000, seq=seq) for seq in range(40)]
     first = Desk(tmp_path)
     first.reporter.add(report("a"), texts)
@@ -140,32 +132,32 @@ async def test_long_output_goes_ahead_of_its_report_whole(tmp_path: Path) -> Non
         await again.reporter.wait_until_flushed()
     assert sorted({text.seq or 0 for text in again.hub.logs_seen}) == list(range(40))
     assert [request.logs for request in again.hub.requests] == [[]]
-    assert again.answers == {"a": Verdict.ACCEPTED}
+    assert again.settled == ["a"]
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_only_the_unreadable_report_is_given_up(tmp_path: Path) -> None:
+async def test_only_the_report_that_the_hub_refuses_is_given_up(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         desk.hub.poison = {"a3"}
         for number in range(6):
             desk.reporter.add(report(f"a{number}"))
         await desk.reporter.wait_until_flushed()
-        assert desk.answers == {f"a{n}": None if n == 3 else Verdict.ACCEPTED for n in range(6)}
+        assert desk.hub.accepted == ["a0", "a1", "a2", "a4", "a5"]
+        assert sorted(desk.settled) == [f"a{n}" for n in range(6)]
         assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_report_without_an_answer_stays(tmp_path: Path) -> None:
+async def test_a_report_without_an_answer_is_sent_again(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         desk.hub.silent = {"a1"}
         for number in range(3):
             desk.reporter.add(report(f"a{number}"))
         await desk.reporter.wait_until_flushed()
-        assert desk.answers == dict.fromkeys(["a0", "a2", "a1"], Verdict.ACCEPTED)
+        assert desk.hub.accepted == desk.settled == ["a0", "a2", "a1"]
         assert len(desk.hub.requests) == 2
 
 
-async def test_another_start_takes_over(tmp_path: Path) -> None:
-    """The second desk is the agent after a kill: it finds files only."""
+async def test_the_next_start_sends_what_a_killed_agent_left(tmp_path: Path) -> None:
     first = Desk(tmp_path)
     for number in range(5):
         first.reporter.add(report(f"a{number}"))
@@ -181,7 +173,7 @@ async def test_another_start_takes_over(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_after_a_day_they_are_given_up(tmp_path: Path) -> None:
+async def test_outdated_reports_are_dropped(tmp_path: Path) -> None:
     first = Desk(tmp_path)
     first.reporter.add(report("old"))
     first.reporter.spill()
@@ -191,7 +183,7 @@ async def test_after_a_day_they_are_given_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_hanging_request_does_not_keep_others_in_memory(tmp_path: Path) -> None:
+async def test_reports_are_saved_while_a_request_hangs(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     hang = asyncio.Event()
 
@@ -207,7 +199,7 @@ async def test_a_hanging_request_does_not_keep_others_in_memory(tmp_path: Path) 
         await until(lambda: len(list(tmp_path.glob("*.json"))) == 2)
 
 
-async def test_while_busy_requests_keep_their_distance(tmp_path: Path) -> None:
+async def test_requests_are_spaced_while_attempts_wait(tmp_path: Path) -> None:
     async with Desk(tmp_path, busy=True) as desk:
         started = desk.clock.steady()
         for number in range(10):

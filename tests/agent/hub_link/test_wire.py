@@ -1,4 +1,4 @@
-"""The thin client against a server that answers as hubs, proxies and strangers do."""
+"""The thin client against a server that replies as hubs, proxies and other servers do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OK = b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server:
-    """Answers each request with the next of its answers; None: closes the connection instead."""
+    """Gives each request the next reply; None closes the connection instead."""
 
     def __init__(self, answers: Sequence[bytes | None]) -> None:
         self.answers = list(answers)
@@ -62,14 +62,12 @@ async def serving(*answers: bytes | None) -> AsyncIterator[tuple[Server, Wire]]:
 
 
 async def post(server: Server, wire: Wire, *, timeout_s: float = 5.0) -> bytes:
-    reply = await wire.post(
-        server.url, "/next", body=b"{}", headers={"authorization": "Bearer x"}, timeout_s=timeout_s
-    )
+    reply = await wire.post(server.url, "/next", body=b"{}", headers={"authorization": "Bearer x"}, timeout_s=timeout_s)
     assert reply.status == 200
     return reply.body
 
 
-async def test_a_connection_serves_one_request_after_the_other() -> None:
+async def test_a_connection_is_reused() -> None:
     async with serving(_OK, _OK, _OK) as (server, wire):
         assert [await post(server, wire) for _ in range(3)] == [b"ok"] * 3
         assert server.connections == 1
@@ -79,7 +77,7 @@ async def test_a_connection_serves_one_request_after_the_other() -> None:
         assert body == b"{}"
 
 
-async def test_requests_at_the_same_time_have_connections_of_their_own() -> None:
+async def test_concurrent_requests_use_separate_connections() -> None:
     async with serving(*[_OK] * 4) as (server, wire):
         assert await asyncio.gather(*(post(server, wire) for _ in range(3))) == [b"ok"] * 3
         assert server.connections == 3
@@ -95,7 +93,7 @@ async def test_requests_at_the_same_time_have_connections_of_their_own() -> None
     ],
     ids=["chunked", "until it is closed", "old", "after news"],
 )
-async def test_answers_of_every_shape_are_read(answer: bytes) -> None:
+async def test_replies_of_every_form_are_read(answer: bytes) -> None:
     async with serving(answer, _OK) as (server, wire):
         assert await post(server, wire) == b"ok"
         assert await post(server, wire) == b"ok"
@@ -113,7 +111,7 @@ async def test_answers_of_every_shape_are_read(answer: bytes) -> None:
     ],
     ids=["nothing", "too short", "negative", "no chunk", "not HTTP", "endless head"],
 )
-async def test_what_is_no_answer_is_an_error_and_ends_the_connection(answer: bytes | None) -> None:
+async def test_an_invalid_reply_is_an_error_and_ends_the_connection(answer: bytes | None) -> None:
     async with serving(answer, _OK) as (server, wire):
         with pytest.raises(WireError):
             await post(server, wire)
@@ -130,7 +128,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_replaced() -> None:
         assert server.connections == 2
 
 
-async def test_nobody_waits_longer_than_asked_for() -> None:
+async def test_a_request_ends_at_its_timeout() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok") as (server, wire):
         with pytest.raises(WireError):
             await post(server, wire, timeout_s=0.05)

@@ -1,4 +1,4 @@
-"""What counts as near this node: interfaces, routes, and the addresses from which the hub sees it."""
+"""The networks near this node: its interfaces, its routes, and the addresses at which the hub sees it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def test_this_machine_is_near_itself() -> None:
     assert any(ipaddress.ip_address("127.0.0.1") in network for network in interface_networks())
 
 
-def test_routes_of_its_own_are_near_and_the_default_one_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_routes_are_near_except_the_default_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "route").write_text(ROUTES)
     (tmp_path / "ipv6_route").write_text(ROUTES_V6)
     routes = list(route_networks(tmp_path))
@@ -43,10 +41,10 @@ def test_routes_of_its_own_are_near_and_the_default_one_is_not(
     assert not list(route_networks(tmp_path / "none"))
     monkeypatch.setattr(nearby, "route_networks", lambda: iter(routes))
     near = Nearby(ipv6_site_bits=56).networks()
-    assert ipaddress.ip_network("2a00:1450:4001:8100::/56") in near, "the whole household"
+    assert ipaddress.ip_network("2a00:1450:4001:8100::/56") in near, "the customer's whole block"
 
 
-def test_networks_of_this_machine_are_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_of_this_machine_are_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     near = Nearby(ipv6_site_bits=56, clock=lambda: now)
     before = near.networks()
@@ -57,32 +55,32 @@ def test_networks_of_this_machine_are_looked_for_again(monkeypatch: pytest.Monke
     assert joined in near.networks()
 
 
-def test_a_hub_that_names_many_addresses_fills_nothing() -> None:
+def test_a_hub_that_names_many_addresses_does_not_fill_the_memory() -> None:
     near = Nearby(ipv6_site_bits=56)
     mine = len(near.networks())
     for number in range(1_000):
         near.note_public_address(str(ipaddress.IPv4Address(0x08000000 + number)))
     assert len(near.networks()) <= mine + 64
-    assert ipaddress.ip_network("8.0.3.231/32") in near.networks(), "the last ones count"
+    assert ipaddress.ip_network("8.0.3.231/32") in near.networks(), "the latest are kept"
 
 
 @pytest.mark.anyio
-async def test_a_hub_with_both_families_sees_the_node_over_both(
+async def test_a_node_learns_its_address_of_each_family_from_the_hub(
     hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name has an address of each, and polls go to one of them."""
+    """The hub's name has an address of each family, and polls go to one of them."""
     port = hub.port
     await hub.stop()
     await hub.start(port, besides=True)
     monkeypatch.setattr(socket, "getaddrinfo", _resolver("hub.test", ["::1", "127.0.0.1"]))
     hub.sees_callers = True
     node = await start_node(hub_url=f"http://hub.test:{port}")
-    seen = node.agent._egress.near._public
+    seen = node.agent._egress.nearby._public
     await until(lambda: {str(network) for network in seen} == {"127.0.0.1/32", "::/56"})
 
 
 def _resolver(name: str, addresses: Sequence[str]) -> Callable[..., Any]:
-    """As the system's, which does not know this name."""
+    """A resolver like the system's that also knows this name."""
     system = socket.getaddrinfo
 
     def resolve(host: Any, port: Any, family: int = 0, *rest: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the owner of a node sees in a terminal, with a real agent: few lines for many jobs, and a cache that can be emptied."""
+"""The owner's console with a real agent, and clearing the cache of a running agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.owner import control
 from computepool.agent.owner.owner_console import OwnerConsole, log_to_file
 from computepool.core.jobs.lifecycle import Outcome
@@ -23,12 +23,12 @@ LINES = dataclasses.replace(QUICK, console_lines_max=5, console_window_s=0.5)
 
 
 @pytest.mark.soak
-async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> None:
+async def test_many_jobs_make_few_lines(hub: FakeHub, start_node: StartNode) -> None:
     out = io.StringIO()
-    console = OwnerConsole(clock=SystemAgentClock(), limits=LINES, stream=out)
+    console = OwnerConsole(clock=AgentClock(), limits=LINES, stream=out)
     await start_node(watcher=console)
     attempts = hub.submit(function(abs), [payload(-1)] * 200)
-    await until(lambda: all(attempt in hub.reports for attempt in attempts))
+    await hub.reports_of(attempts)
     await until(lambda: "more succeeded" in out.getvalue())
 
     def told(word: str) -> int:
@@ -39,9 +39,9 @@ async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> N
     assert len(out.getvalue().splitlines()) < 100
 
 
-async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_node: StartNode) -> None:
+async def test_the_start_and_the_end_of_a_job_are_one_line_each(hub: FakeHub, start_node: StartNode) -> None:
     out = io.StringIO()
-    console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    console = OwnerConsole(clock=AgentClock(), limits=QUICK, stream=out)
     node = await start_node(trusted=("*",), watcher=console)
     await hub.run(command("sh", "-c", "exit 3"), account="acc_01h_stranger")
     await until(lambda: " failed" in out.getvalue())
@@ -53,19 +53,18 @@ async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_nod
     assert out.getvalue().splitlines()[-1].endswith("To resume: pool node resume")
 
 
-async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node: StartNode) -> None:
+async def test_a_closed_terminal_does_not_affect_jobs(hub: FakeHub, start_node: StartNode) -> None:
     out = io.StringIO()
     out.close()
-    console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    console = OwnerConsole(clock=AgentClock(), limits=QUICK, stream=out)
     await start_node(watcher=console)
-    report = await hub.run(command("true"))
-    assert report.outcome is Outcome.SUCCEEDED
+    assert (await hub.run(command("true"))).outcome is Outcome.SUCCEEDED
 
 
-async def test_a_warning_that_repeats_is_one_line(start_node: StartNode) -> None:
+async def test_a_repeated_warning_is_shown_once_and_logged_each_time(start_node: StartNode) -> None:
     node = await start_node()
     out = io.StringIO()
-    console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    console = OwnerConsole(clock=AgentClock(), limits=QUICK, stream=out)
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     root.handlers[:] = []
@@ -86,15 +85,14 @@ async def test_a_warning_that_repeats_is_one_line(start_node: StartNode) -> None
     assert (len([line for line in logged if "again" in line]), logged[-1]) == (3, "a detail")
 
 
-async def test_the_cache_of_a_running_agent_is_cleared(hub: FakeHub, start_node: StartNode) -> None:
+async def test_the_cache_of_a_running_agent_can_be_cleared(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node()
     digest = hub.add_artifact(b"an input")
-    await hub.run(script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)]))
+    spec = script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)])
+    await hub.run(spec)
     files = node.config.cache_dir / "artifacts"
     assert [path.name for path in files.iterdir()] == [digest]
     assert await asyncio.to_thread(control.call, node.config.data_dir, "clear_cache") == {"cleared": True}
     assert list(files.iterdir()) == []
-    again = await hub.run(
-        script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)])
-    )
+    again = await hub.run(spec)
     assert hub.log_texts[again.attempt_id]["stdout"] == "an input\n"

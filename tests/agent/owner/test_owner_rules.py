@@ -1,4 +1,4 @@
-"""The node holds its owner's rules itself, shows what jobs may do, and means what it shows."""
+"""The node applies its owner's rules itself, and shows what jobs may do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bringing(rules: str) -> Any:
     return tamper
 
 
-async def test_a_wrong_hub_cannot_make_a_node_break_its_owners_rules(
+async def test_a_job_that_the_owners_rules_forbid_fails_whatever_the_hub_says(
     hub: FakeHub, start_node: StartNode, data_dir: Path
 ) -> None:
     (data_dir / FILE).write_text(NO_MINING)
@@ -44,22 +44,19 @@ async def test_a_wrong_hub_cannot_make_a_node_break_its_owners_rules(
         *hub.submit(command("true", timeout_s=3601), account=STRANGER),
         *hub.submit(script("print(1)", net=["a.test:443"]), account=STRANGER),
     ]
-    fine = hub.submit(command("true"), account=STRANGER)[0]
-    own = hub.submit(MINING, account=OWNER)[0]
-    await until(lambda: len(hub.reports) == 5)
-    said = [hub.reports[attempt].error for attempt in refused]
-    assert said == [
-        "its owner takes no jobs labelled mining",
-        "its owner takes jobs of at most 60 minutes",
-        "its owner takes no jobs with network",
+    fine, own = await hub.reports_of(
+        [*hub.submit(command("true"), account=STRANGER), *hub.submit(MINING, account=OWNER)]
+    )
+    assert (fine.outcome, own.outcome) == (Outcome.SUCCEEDED, Outcome.SUCCEEDED)
+    assert [(report.reason, report.error) for report in await hub.reports_of(refused)] == [
+        (Reason.NODE_ERROR, "its owner takes no jobs labelled mining"),
+        (Reason.NODE_ERROR, "its owner takes jobs of at most 60 minutes"),
+        (Reason.NODE_ERROR, "its owner takes no jobs with network"),
     ]
-    assert {hub.reports[attempt].reason for attempt in refused} == {Reason.NODE_ERROR}
-    assert hub.reports[fine].outcome is Outcome.SUCCEEDED
-    assert hub.reports[own].outcome is Outcome.SUCCEEDED, "owners' own jobs are no strangers'"
     assert hub.polls[-1].rules == rules_digest(NO_MINING)
 
 
-async def test_rules_that_come_with_a_job_hold_for_it_and_nobody_is_blamed(
+async def test_new_rules_apply_to_jobs_in_the_same_reply_without_blame(
     hub: FakeHub, start_node: StartNode, data_dir: Path
 ) -> None:
     await start_node()
@@ -74,41 +71,35 @@ async def test_rules_that_come_with_a_job_hold_for_it_and_nobody_is_blamed(
 
 
 @pytest.mark.parametrize("body", ["", "{", '{"a_rule_of_tomorrow": true}', "\x00", '{"minutes_max": -1}'])
-def test_rules_that_cannot_be_read_allow_nothing(tmp_path: Path, body: str) -> None:
+def test_unreadable_rules_allow_nothing_until_new_ones_come(tmp_path: Path, body: str) -> None:
     (tmp_path / FILE).write_text(body)
     rules = OwnerRules(tmp_path)
     assert rules.refusals(Demand(account=STRANGER)) == ["the owner's rules cannot be read on this node"]
     assert rules.digest not in ("", rules_digest(body)), "so that the hub sends them again"
-    rules.follow(NO_MINING)
+    rules.update(NO_MINING)
     assert rules.refusals(Demand(account=STRANGER)) == []
 
 
 @pytest.mark.soak
-async def test_who_says_nothing_of_memory_gets_its_cores_share_within_the_owners_rules(
+async def test_a_job_without_a_memory_limit_gets_the_share_of_its_cores_within_the_owners_rules(
     hub: FakeHub, start_node: StartNode
 ) -> None:
-    """As much as the hub holds for it, so that jobs on all cores never have more than the node offers."""
+    """The hub reserves as much, so that jobs on all cores never have more than the node offers."""
     node = await start_node()
     assert (node.machine.profile.cores, node.machine.profile.ram_mb) == (2, 4096)
 
     async def limits_of(*wanted: Needs) -> list[str | None]:
-        found = []
-        for needs in wanted:
-            [attempt] = hub.submit(function(lambda: os.environ["COMPUTEPOOL_RAM_MB"], needs=needs))
-            await until(lambda attempt=attempt: attempt in hub.reports)
-            found.append(hub.reports[attempt].result)
-        return found
+        specs = [function(lambda: os.environ["COMPUTEPOOL_RAM_MB"], needs=needs) for needs in wanted]
+        return [(await hub.run(spec)).result for spec in specs]
 
     asked = [Needs(), Needs(cores=0.5), Needs(cores=0.1), Needs(ram_mb=100), Needs(ram_mb=2_500)]
     assert await limits_of(*asked) == ['"2048"', '"1024"', '"512"', '"100"', '"2500"']
-    assert all(needs.requirements().ram_mb == (needs.ram_mb or 512) for needs in asked), (
-        "what a node must have"
-    )
-    hub.tamper = bringing(SMALL)  # they come with the next job, and hold for specs that are known already
+    assert all(needs.requirements().ram_mb == (needs.ram_mb or 512) for needs in asked), "what a node must have"
+    hub.tamper = bringing(SMALL)  # They apply to specs that are known already.
     assert await limits_of(*asked[:3]) == ['"1000"', '"1000"', '"512"']
 
 
-def test_a_manifest_is_what_the_sandbox_is_given() -> None:
+def test_the_manifest_shows_what_the_sandbox_allows() -> None:
     spec = JobSpec(
         kind="command",  # type: ignore[arg-type]
         name="train",
@@ -119,9 +110,7 @@ def test_a_manifest_is_what_the_sandbox_is_given() -> None:
         timeout_s=5401,
     )
     prepared = prepare("0" * 64, spec, memory_mb=spec.requirements().ram_mb)
-    grant = Grant(
-        attempt_id="a", attempt_no=1, job_id="job_1", lane="l", spec="0" * 64, account_id=STRANGER, gpus=[3]
-    )
+    grant = Grant(attempt_id="a", attempt_no=1, job_id="job_1", lane="l", spec="0" * 64, account_id=STRANGER, gpus=[3])
     shown = manifest(grant, prepared)
     limits = prepared.limits
     assert (shown.cores, shown.ram_mb, shown.disk_mb) == (limits.cpus, limits.memory_mb, limits.disk_mb)
@@ -135,23 +124,19 @@ def test_a_manifest_is_what_the_sandbox_is_given() -> None:
     )
 
 
-async def test_the_owner_sees_whose_job_runs_and_what_it_may_do(
+async def test_the_status_and_the_log_show_whose_job_runs_and_what_it_may_do(
     hub: FakeHub, start_node: StartNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="computepool")
     node = await start_node(level="namespace")
-    [attempt, *_] = [
-        *hub.submit(command("sleep", "30"), account=STRANGER),
-        *hub.submit(command("sleep", "30"), account=STRANGER),
-    ]
-    await until(lambda: node.agent.status()["running"])
+    attempts = hub.submit(command("sleep", "30"), [None] * 2, account=STRANGER)
     await until(lambda: len(node.agent.status()["running"]) == 2)
-    shown = next(job for job in node.agent.status()["running"] if job["attempt_id"] == attempt)
+    shown = next(job for job in node.agent.status()["running"] if job["attempt_id"] == attempts[0])
     assert (shown["submitter"], shown["network"], shown["gpus"], shown["minutes"]) == (STRANGER, (), (), 1)
     lines = [record.message for record in caplog.records if record.message.startswith("running ")]
     assert len(lines) == 1, "one line for all that are alike"
     share = command("true").requirements().ram_on(node.machine.profile.capacity())
     assert f"of acc_stranger: 1 core, {memory_size(share)} RAM" in lines[0]
     assert lines[0].endswith("no GPU, no network")
-    for grant in list(node.agent._executor.attempts):
-        hub.stop_attempt(grant)
+    for attempt in attempts:
+        hub.stop_attempt(attempt)

@@ -1,4 +1,4 @@
-"""What a node keeps of its options from one start to the next."""
+"""The saved options of a node: each start keeps them for the next one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHOSEN = {
 }
 
 
-def test_every_option_comes_back(tmp_path: Path) -> None:
+def test_every_option_is_saved_and_loaded(tmp_path: Path) -> None:
     assert set(CHOSEN) == set(saved_options.FIELDS), "a new option needs its value here, and is kept"
     config = AgentConfig(data_dir=tmp_path, code="never-kept", **CHOSEN)  # type: ignore[arg-type]
     plain = AgentConfig(hub_url="http://h", data_dir=tmp_path)
@@ -47,23 +47,18 @@ def test_every_option_comes_back(tmp_path: Path) -> None:
     path = tmp_path / saved_options.FILE
     assert "never-kept" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
-    assert AgentConfig(data_dir=tmp_path, **saved_options.load(tmp_path)) == dataclasses.replace(
-        config, code=None
-    )
+    assert AgentConfig(data_dir=tmp_path, **saved_options.load(tmp_path)) == dataclasses.replace(config, code=None)
 
 
-def test_a_default_is_not_kept(tmp_path: Path) -> None:
+def test_a_default_is_not_saved_and_the_first_start_finds_nothing(tmp_path: Path) -> None:
+    assert saved_options.load(tmp_path) == {}
     saved_options.save(AgentConfig(hub_url="http://h", data_dir=tmp_path))
     assert saved_options.load(tmp_path) == {"hub_url": "http://h"}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cores": "two"}', '{"tags": 5}', "null"])
-def test_a_damaged_file_is_said_and_not_dropped(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_an_error_and_stays(tmp_path: Path, text: str) -> None:
     (tmp_path / saved_options.FILE).write_text(text)
     with pytest.raises(BadRequest, match="is damaged"):
         saved_options.load(tmp_path)
     assert (tmp_path / saved_options.FILE).read_text() == text
-
-
-def test_nothing_is_kept_before_the_first_start(tmp_path: Path) -> None:
-    assert saved_options.load(tmp_path) == {}

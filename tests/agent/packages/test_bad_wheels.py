@@ -1,13 +1,11 @@
-"""Whose fault it is that packages cannot be installed, by what the real uv says of an index with bad wheels."""
+"""Whose fault it is that packages cannot be installed, judged by the real uv's errors for an index with bad wheels."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,41 +13,26 @@ import pytest
 
 from computepool.agent.execution.attempt_result import BadJob, StagingFailed
 from computepool.agent.packages.environments import _classify_failure, find_uv
-from tests.agent.packages.test_installs import Index
-
-WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-
-
-def wheel(name: str, *, requires: str = "", called: str = "", tag: str = WHEEL, **files: str) -> bytes:
-    data = io.BytesIO()
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(data, "w") as archive:
-        metadata = f"Metadata-Version: 2.1\nName: {called or name}\nVersion: 1.0\n{requires}"
-        for path, text in {f"{info}/METADATA": metadata, f"{info}/WHEEL": tag, f"{info}/RECORD": ""}.items():
-            archive.writestr(path, files.pop(path.rpartition("/")[2].lower(), text))
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return data.getvalue()
-
+from tests.agent.packages.local_index import Index, wheel
 
 BAD = {
     "nozip": b"no archive at all" * 50,
     "empty": b"",
     "cut": wheel("cut")[:150] + wheel("cut")[200:],
     "other": wheel("other", called="another"),
-    "nothing": wheel("nothing", metadata="words"),
+    "nothing": wheel("nothing", metadata="text"),
     "badrequires": wheel("badrequires", requires="Requires-Dist: numpy<=>1\n"),
     "needsmissing": wheel("needsmissing", requires="Requires-Dist: nosuchpackage\n"),
-    "newwheel": wheel("newwheel", tag="Wheel-Version: 9.0\n"),
-    "badtag": wheel("badtag", tag="words"),
+    "newwheel": wheel("newwheel", wheel="Wheel-Version: 9.0\n"),
+    "badtag": wheel("badtag", wheel="text"),
     "badrecord": wheel("badrecord", record='"open,\n,,'),
-    "longname": wheel("longname", **{"a" * 300: "x"}),
-    "twice": wheel("twice", **{"a": "x", "a/b": "y"}),
-    "forged": b"",  # its hash is not what the index says
+    "longname": wheel("longname", {"a" * 300: "x"}),
+    "twice": wheel("twice", {"a": "x", "a/b": "y"}),
+    "forged": b"",  # The index states another hash.
 }
-#: The last one is refused at submission, but a hub may be older.
+#: A hub refuses the last one at submission.
 REQUIRED = [*BAD, "nosuchpackage", "fine>2", "gone", f"fine=={'9' * 30}"]
-NODES = ["busy", "away", "forbidden", "file500"]
+UNAVAILABLE = ["busy", "away", "forbidden", "file500"]
 STATUS = {"busy": 429, "away": 500, "forbidden": 403}
 
 
@@ -74,12 +57,12 @@ class BadIndex(Index):
 
 
 @pytest.fixture(scope="module")
-def index() -> Iterator[str]:
+def url() -> Iterator[str]:
     with contextlib.closing(BadIndex()) as found:
         yield found.url
 
 
-def fails(required: str, tmp_path: Path, *, index: str, cache: str = "cache") -> Exception:
+def failure_of(required: str, tmp_path: Path, *, index: str, cache: str = "cache") -> Exception:
     uv = find_uv()
     assert uv is not None
     command = [uv, "pip", "install", "--quiet", "--target", "target", "--python", sys.executable]
@@ -97,20 +80,20 @@ def fails(required: str, tmp_path: Path, *, index: str, cache: str = "cache") ->
 
 
 @pytest.mark.parametrize("required", REQUIRED)
-def test_what_the_index_or_a_wheel_says_is_the_jobs_fault(index: str, tmp_path: Path, required: str) -> None:
-    error = fails(required, tmp_path, index=index)
+def test_a_bad_requirement_or_wheel_is_the_jobs_fault(url: str, tmp_path: Path, required: str) -> None:
+    error = failure_of(required, tmp_path, index=url)
     assert isinstance(error, BadJob), error
 
 
-@pytest.mark.parametrize("required", NODES)
-def test_an_index_that_does_not_serve_is_not(index: str, tmp_path: Path, required: str) -> None:
-    error = fails(required, tmp_path, index=index)
+@pytest.mark.parametrize("required", UNAVAILABLE)
+def test_an_index_that_does_not_serve_is_not_the_jobs_fault(url: str, tmp_path: Path, required: str) -> None:
+    error = failure_of(required, tmp_path, index=url)
     assert isinstance(error, StagingFailed), error
 
 
-def test_neither_is_a_network_or_a_disk(index: str, tmp_path: Path) -> None:
-    nowhere = fails("six", tmp_path, index="http://127.0.0.1:1/simple")
-    unwritable = fails("fine", tmp_path, index=index, cache="/proc/nowhere")
+def test_a_network_or_a_disk_is_not_the_jobs_fault(url: str, tmp_path: Path) -> None:
+    nowhere = failure_of("six", tmp_path, index="http://127.0.0.1:1/simple")
+    unwritable = failure_of("fine", tmp_path, index=url, cache="/proc/nowhere")
     full = _classify_failure(
         1, "error: Failed to download `a==1`\n  cause: failed to write: No space left (os error 28)"
     )

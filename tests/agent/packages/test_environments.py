@@ -1,4 +1,4 @@
-"""Packages from the index, by the real uv."""
+"""Environments: packages that the real uv installs, and the folders that a node keeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from computepool.agent.network.egress import Egress
 from computepool.agent.packages.builder import Builder
 from computepool.agent.packages.environments import Environments, find_uv
 from computepool.agent.packages.package_index import PackageIndex
-from computepool.agent.sandbox.levels import make as make_sandbox
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
@@ -28,6 +27,7 @@ from computepool.agent.storage.sweeper import Sweeper
 from computepool.core.isolation import Level
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, script, until
+from tests.sandbox.running import make_sandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ print(six.__version__)
 
 
 @pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
-async def test_scripts_and_functions_with_packages(hub: FakeHub, start_node: StartNode, level: str) -> None:
+async def test_scripts_and_functions_get_their_packages(hub: FakeHub, start_node: StartNode, level: str) -> None:
     def version() -> str:
         import six
 
@@ -56,20 +56,22 @@ async def test_scripts_and_functions_with_packages(hub: FakeHub, start_node: Sta
 
 
 @pytest.mark.soak
-async def test_the_log_says_that_packages_are_installed(hub: FakeHub, start_node: StartNode) -> None:
-    """On standard error, which is not compared between nodes; and only where something is installed."""
+async def test_the_log_mentions_an_installation(hub: FakeHub, start_node: StartNode) -> None:
+    """On standard error, which is not compared between nodes, and only if something is installed."""
     await start_node()
-    said = "[Installing packages (six)]\n"
+    note = "[Installing packages (six)]\n"
     first = await hub.run(script(PEP_723), timeout_s=60)
     warm = await hub.run(script(PEP_723), timeout_s=60)
-    assert hub.log_texts[first.attempt_id] == {"stdout": "1.17.0\n", "stderr": said}
+    assert hub.log_texts[first.attempt_id] == {"stdout": "1.17.0\n", "stderr": note}
     assert hub.log_texts[warm.attempt_id] == {"stdout": "1.17.0\n", "stderr": ""}
     assert first.printed == warm.printed
     called = await hub.run(function(len, dependencies=["six==1.16.0"]), payload([]), timeout_s=60)
-    assert hub.log_texts[called.attempt_id]["stderr"] == said
+    assert hub.log_texts[called.attempt_id]["stderr"] == note
 
 
-async def test_the_log_says_so_before_they_are(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+async def test_the_log_mentions_an_installation_before_it_ends(
+    hub: FakeHub, start_node: StartNode, ground: Path
+) -> None:
     go, uv = ground / "go-installing", ground / "slow-uv"
     uv.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.1; done\nexit 1\n")
     uv.chmod(0o755)
@@ -82,7 +84,7 @@ async def test_the_log_says_so_before_they_are(hub: FakeHub, start_node: StartNo
 
 
 @pytest.mark.soak
-async def test_what_cannot_be_installed(hub: FakeHub, start_node: StartNode) -> None:
+async def test_packages_that_cannot_be_installed_are_the_jobs_fault(hub: FakeHub, start_node: StartNode) -> None:
     await start_node()
     source = '# /// script\n# dependencies = ["{}"]\n# ///\nprint(1)'
     missing = hub.submit(script(source.format("computepool-no-such-package-0")))[0]
@@ -109,7 +111,7 @@ def make(ground: Path, data_dir: Path, runtime: Runtime) -> Iterator[MakeEnviron
     def environments(uv: str | None = None, limits: AgentLimits = QUICK) -> Environments:
         builder = Builder(job_environment, folders, Egress(work, limits=limits))
         index = PackageIndex(find_uv())
-        if uv is not None:  # Nobody is asked.
+        if uv is not None:
             index = PackageIndex(uv, url="http://127.0.0.1:9/simple", hosts=("127.0.0.1:9",))
         return Environments(data_dir / "environments", builder, index, uv=uv, limits=limits)
 
@@ -131,7 +133,7 @@ async def test_the_same_packages_are_installed_once(make: MakeEnvironments) -> N
 
 
 @pytest.mark.soak
-async def test_the_oldest_unused_environment_goes(make: MakeEnvironments) -> None:
+async def test_the_least_recently_used_environment_is_removed(make: MakeEnvironments) -> None:
     limits = dataclasses.replace(QUICK, environments_max=1)
     environments = make(limits=limits)
     first = await environments.acquire(("six==1.17.0",))
@@ -139,21 +141,21 @@ async def test_the_oldest_unused_environment_goes(make: MakeEnvironments) -> Non
     assert first is not None
     assert second is not None
     assert first.is_dir(), "it is in use"
-    environments.release(first)
-    environments.release(second)
+    environments.folders.release(first)
+    environments.folders.release(second)
     await environments.acquire(("six==1.16.0",))
     assert not first.exists()
     assert second.is_dir()
 
 
-async def test_a_node_without_uv(make: MakeEnvironments) -> None:
+async def test_a_node_without_uv_installs_nothing(make: MakeEnvironments) -> None:
     environments = make("/nonexistent/uv")
     with pytest.raises((StagingFailed, BadJob, OSError)):
         await environments.acquire(("six",))
     assert await environments.acquire(()) is None
 
 
-#: In the place of uv: "installs" a folder of one file for each requirement.
+#: In place of uv: "installs" eight files that contain the requirement.
 UV = """#!/bin/sh
 while [ "$1" != --target ]; do shift; done
 target=$2
@@ -173,7 +175,7 @@ def uv(tmp_path: Path) -> str:
     return str(program)
 
 
-async def test_nobody_gets_an_environment_that_is_being_removed(
+async def test_no_job_gets_an_environment_that_is_being_removed(
     make: MakeEnvironments, data_dir: Path, uv: str
 ) -> None:
     limits = dataclasses.replace(QUICK, environments_max=1)
@@ -187,7 +189,7 @@ async def test_nobody_gets_an_environment_that_is_being_removed(
             for name in range(1, 9):
                 assert (path / str(name)).read_text() == f"{wanted}\n"
                 await asyncio.sleep(0)
-            environments.release(path)
+            environments.folders.release(path)
 
     async with asyncio.TaskGroup() as group:
         for number in range(6):
@@ -198,20 +200,20 @@ async def test_nobody_gets_an_environment_that_is_being_removed(
     assert [name for name in left if name.startswith((".gone", ".building"))] == []
 
 
-async def test_it_is_out_of_reach_before_any_of_it_is_removed(
+async def test_an_environment_is_out_of_reach_before_any_of_it_is_removed(
     make: MakeEnvironments, uv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another job wants the environment at the very moment when its files go."""
+    """Another job needs the environment at the moment when its files are removed."""
     limits = dataclasses.replace(QUICK, environments_max=1)
     environments = make(uv, limits)
     first = await environments.acquire(("first",))
-    environments.release(first)
+    environments.folders.release(first)
     os.utime(first or "", (1, 1))
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly(path: Path) -> None:
         begun.set()
-        go_on.wait(20)
+        go_on.wait(60)
         remove_tree(path)
 
     monkeypatch.setattr("computepool.agent.packages.cached_folders.remove_tree", slowly)
@@ -226,7 +228,7 @@ async def test_it_is_out_of_reach_before_any_of_it_is_removed(
     assert len(list(first.iterdir())) == 8
 
 
-async def test_what_a_killed_agent_left_goes(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
+async def test_what_a_killed_agent_left_is_removed(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
     folder = data_dir / "environments"
     for name in (".building-1", ".gone-1", ".uv-1"):
         (folder / name / "deep").mkdir(parents=True)
@@ -236,21 +238,21 @@ async def test_what_a_killed_agent_left_goes(make: MakeEnvironments, data_dir: P
     assert {found.name for found in folder.iterdir()} == {path.name}
 
 
-async def test_all_environments_together_are_bounded(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
+async def test_the_size_of_all_environments_is_limited(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
     limits = dataclasses.replace(QUICK, environments_bytes_max=2_500_000)
     folder = data_dir / "environments"
-    for turn in range(2):  # The second agent finds those of the first, and measures them.
+    for turn in range(2):  # The second agent finds and measures those of the first.
         environments = make(uv, limits)
         for number in range(5):
             path = await environments.acquire((f"large{turn}{number}",))
             assert path is not None
             assert (path / "large").stat().st_size == 1_000_000
-            environments.release(path)
+            environments.folders.release(path)
             assert len(list(folder.iterdir())) <= 3
     assert len(list(folder.iterdir())) == 2
 
 
-async def test_nothing_is_left_of_what_failed(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
+async def test_nothing_is_left_of_a_failed_installation(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
     environments = make(uv)
     with pytest.raises(StagingFailed):
         await environments.acquire(("fails",))

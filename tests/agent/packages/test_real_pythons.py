@@ -1,4 +1,4 @@
-"""A function of another Python than the nodes', through a real hub and a real agent."""
+"""A function of a Python that nodes must fetch, through a real hub and a real agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import JobSpec, Needs
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 from tests.agent.python_mirror import Mirror, make_mirror
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -29,6 +30,7 @@ def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_i
 ) -> None:
     minor, client = mirror.other.minor, real.client()
     agent = real.start_agent(sandbox="namespace")
+    wait_until(lambda: client.nodes.get(agent.node_id).cores_free is not None, 60, "the node's first poll")
     spec = JobSpec(
         kind=JobKind.FUNCTION,
         name="version",
@@ -47,8 +49,8 @@ def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_i
     assert result.result is not None, result.error
     assert json.loads(result.result) == [int(part) for part in minor.split(".")]
     assert client.nodes.get(agent.node_id).profile.fetches_python == [minor]
-    said = f"[Fetching Python {minor}]\n"
-    wait_until(lambda: said in client.jobs.log_text(job_id), 60, "its log says what it waited for")
+    note = f"[Fetching Python {minor}]\n"
+    wait_until(lambda: note in client.jobs.log_text(job_id), 60, "the note in its log")
     assert client.submit(lambda: list(__import__("sys").version_info[:2])).result(60) == [
         int(part) for part in PYTHON.split(".")
     ]

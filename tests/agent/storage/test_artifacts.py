@@ -1,4 +1,4 @@
-"""Files by digest: fetched once, resumed, checked, bounded; and sent until the hub has all of it."""
+"""Artifacts: downloads are shared, resumed, verified and bounded; uploads go on until the hub has the whole file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.storage import artifacts
@@ -29,7 +29,7 @@ async def client(hub: FakeHub) -> AsyncIterator[HubClient]:
     hub.node_keys["n"] = key.public_key()
     identity = Identity(key=key, node_id="n", owner="o", hub_keys={}, hub_url=hub.url)
     limits = dataclasses.replace(QUICK, transfer_chunk=10_000)
-    client = HubClient((hub.url,), clock=SystemAgentClock(), limits=limits, identity=identity)
+    client = HubClient((hub.url,), clock=AgentClock(), limits=limits, identity=identity)
     yield client
     await client.close()
 
@@ -45,7 +45,7 @@ def content(fd: int) -> bytes:
 
 
 class TestDownload:
-    async def test_many_readers_one_request(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
+    async def test_concurrent_readers_share_one_download(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
         cache = cache_in(tmp_path, client)
         digest = hub.add_artifact(b"data" * 1000)
         descriptors = await asyncio.gather(*(cache.open(digest) for _ in range(8)))
@@ -53,29 +53,29 @@ class TestDownload:
         assert hub.requests[f"/artifacts/{digest}"] == 1
 
     @pytest.mark.parametrize("have", [60_000, 100_000], ids=["a part", "all of it, not yet hashed"])
-    async def test_it_goes_on_where_it_stopped(
-        self, hub: FakeHub, client: HubClient, tmp_path: Path, have: int
-    ) -> None:
+    async def test_a_download_is_resumed(self, hub: FakeHub, client: HubClient, tmp_path: Path, have: int) -> None:
         data = os.urandom(100_000)
         digest = hub.add_artifact(data)
         (tmp_path / f"{digest}.part").write_bytes(data[:have])
         assert content(await cache_in(tmp_path, client).open(digest)) == data
 
     @pytest.mark.parametrize(
-        ("have", "said"), [(60_000, "does not match its digest"), (100_010, "as the test wished")]
+        ("have", "error"), [(60_000, "does not match its digest"), (100_010, "as the test wished")]
     )
-    async def test_a_part_that_is_damaged_or_too_long_is_thrown_away(
-        self, hub: FakeHub, client: HubClient, tmp_path: Path, have: int, said: str
+    async def test_a_damaged_or_too_long_part_is_removed(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path, have: int, error: str
     ) -> None:
         data = os.urandom(100_000)
         digest = hub.add_artifact(data)
         (tmp_path / f"{digest}.part").write_bytes(b"x" * have)
         cache = cache_in(tmp_path, client)
-        with pytest.raises(BadRequest, match=said):
+        with pytest.raises(BadRequest, match=error):
             await cache.open(digest)
-        assert content(await cache.open(digest)) == data, "the second try starts from nothing"
+        assert content(await cache.open(digest)) == data  # from the beginning
 
-    async def test_a_lying_hub(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
+    async def test_a_file_that_does_not_match_its_digest_is_rejected(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path
+    ) -> None:
         digest = hashlib.sha256(b"right").hexdigest()
         hub.artifacts[digest] = b"wrong"
         with pytest.raises(BadRequest, match="does not match its digest"):
@@ -83,7 +83,7 @@ class TestDownload:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("digest", ["../secret", "/etc/passwd", "", "0" * 63, "A" * 64, "0" * 64 + "\n"])
-    async def test_only_a_digest_names_a_file(
+    async def test_only_a_digest_is_accepted_as_a_name(
         self, hub: FakeHub, client: HubClient, tmp_path: Path, digest: str
     ) -> None:
         (tmp_path / "secret").write_text("of the owner")
@@ -91,23 +91,18 @@ class TestDownload:
             await cache_in(tmp_path / "cache", client).open(digest)
         assert not hub.requests
 
-    async def test_missing(self, client: HubClient, tmp_path: Path) -> None:
+    async def test_a_download_is_retried_and_given_up(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
+        cache, digest = cache_in(tmp_path, client), hub.add_artifact(b"data")
         with pytest.raises(NotFound):
-            await cache_in(tmp_path, client).open("0" * 64)
-
-    async def test_a_hub_that_comes_back(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
-        digest = hub.add_artifact(b"data")
-        failures = iter([503, "drop", 503])
-        hub.fault = lambda path: next(failures, None)
-        assert content(await cache_in(tmp_path, client).open(digest)) == b"data"
-
-    async def test_a_hub_that_does_not(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
-        digest = hub.add_artifact(b"data")
+            await cache.open("0" * 64)
         hub.fault = lambda path: 503
         with pytest.raises(Unavailable):
-            await cache_in(tmp_path, client).open(digest)
+            await cache.open(digest)
+        failures = iter([503, "drop", 503])
+        hub.fault = lambda path: next(failures, None)
+        assert content(await cache.open(digest)) == b"data"
 
-    async def test_the_least_recently_used_goes_first(
+    async def test_the_least_recently_used_file_is_evicted_first(
         self, hub: FakeHub, client: HubClient, tmp_path: Path
     ) -> None:
         cache = cache_in(tmp_path, client, size=2_500)
@@ -120,10 +115,10 @@ class TestDownload:
         assert {path.name for path in tmp_path.iterdir()} == {first, third}
         assert content(held) == bytes([0]) * 1000
 
-    async def test_what_was_begun_and_left_counts_and_goes(
+    async def test_abandoned_downloads_count_and_are_evicted(
         self, hub: FakeHub, client: HubClient, tmp_path: Path
     ) -> None:
-        """Submit with a large input, cancel near its end, and so on: the owner's disk holds no more than it may."""
+        """Jobs with large inputs that are cancelled near the end of the download must not fill the disk."""
         cache = cache_in(tmp_path, client, size=25_000)
         for number in range(6):
             digest = f"{number:064x}"
@@ -139,7 +134,7 @@ class TestDownload:
         os.close(await cache.open(hub.add_artifact(b"one more")))
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 25_000
 
-    async def test_what_an_earlier_start_left_goes(
+    async def test_leftovers_of_an_earlier_start_are_evicted(
         self, hub: FakeHub, client: HubClient, tmp_path: Path
     ) -> None:
         (tmp_path / f"{'0' * 64}.part").write_bytes(b"x" * 2_000)
@@ -151,7 +146,7 @@ class TestDownload:
     async def test_a_download_under_way_is_not_evicted(
         self, hub: FakeHub, client: HubClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(artifacts, "DOWNLOAD_TRIES", 10_000)  # It is under way for as long as this takes.
+        monkeypatch.setattr(artifacts, "DOWNLOAD_TRIES", 10_000)  # It does not end before the fault does.
         cache = cache_in(tmp_path, client, size=1_000)
         slow, quick = hub.add_artifact(b"s" * 5_000), hub.add_artifact(b"q" * 5_000)
         part = tmp_path / f"{slow}.part"
@@ -171,23 +166,21 @@ class TestDownload:
         hub.fault = None
         assert content(await opening) == b"s" * 5_000
 
-    async def test_many_at_once_in_a_small_cache(
+    async def test_concurrent_downloads_in_a_small_cache_succeed(
         self, hub: FakeHub, client: HubClient, tmp_path: Path
     ) -> None:
-        """Each evicts what another has just fetched, and nobody fails or keeps a descriptor."""
+        """Each evicts what another has just fetched; none fails or leaks a descriptor."""
         cache = cache_in(tmp_path, client, size=1_500)
-        digests = [hub.add_artifact(bytes([number]) * 1_000) for number in range(12)]
+        contents = {hub.add_artifact(data): data for data in (bytes([number]) * 1_000 for number in range(12))}
         before = len(os.listdir("/proc/self/fd"))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(6):
-                for digest in digests:
-                    group.create_task(self.read(cache, digest, bytes([digests.index(digest)]) * 1_000))
-        assert len(os.listdir("/proc/self/fd")) <= before + 8, "but for connections that are kept"
+
+        async def read(digest: str) -> bytes:
+            return content(await cache.open(digest))
+
+        assert await asyncio.gather(*map(read, [*contents] * 6)) == [*contents.values()] * 6
+        assert len(os.listdir("/proc/self/fd")) <= before + 8, "except for connections that are kept"
         assert not cache._locks
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000
-
-    async def read(self, cache: ArtifactCache, digest: str, expected: bytes) -> None:
-        assert content(await cache.open(digest)) == expected
 
 
 class TestUpload:
@@ -197,18 +190,20 @@ class TestUpload:
         digest = hashlib.sha256(data).hexdigest()
         fd = os.open(path, os.O_RDONLY)
         try:
-            uploader = Uploader(client, clock=SystemAgentClock(), limits=QUICK)
+            uploader = Uploader(client, clock=AgentClock(), limits=QUICK)
             await uploader.send(fd, digest, size=len(data), name="a b/ü.txt")
         finally:
             os.close(fd)
         return digest
 
     @pytest.mark.parametrize("size", [0, 10, ASK_FIRST_ABOVE + 1])
-    async def test_whole(self, hub: FakeHub, client: HubClient, tmp_path: Path, size: int) -> None:
+    async def test_files_of_any_size_are_uploaded(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path, size: int
+    ) -> None:
         data = os.urandom(size)
         assert hub.artifacts[await self.send(client, data, tmp_path)] == data
 
-    async def test_what_the_hub_has_is_not_sent_again(
+    async def test_a_large_file_that_the_hub_has_is_not_sent(
         self, hub: FakeHub, client: HubClient, tmp_path: Path
     ) -> None:
         data = os.urandom(ASK_FIRST_ABOVE + 1)
@@ -216,15 +211,9 @@ class TestUpload:
         await self.send(client, data, tmp_path)
         assert hub.requests[f"/artifacts/{digest}"] == 0
 
-    async def test_it_goes_on_where_the_hub_stopped(
-        self, hub: FakeHub, client: HubClient, tmp_path: Path
-    ) -> None:
+    async def test_an_upload_is_resumed_and_retried(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
         data = os.urandom(50_000)
         hub.partial[hashlib.sha256(data).hexdigest()] = data[:20_000]
-        assert hub.artifacts[await self.send(client, data, tmp_path)] == data
-
-    async def test_through_failures(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
         failures = iter([503, "drop", 503, "drop"])
         hub.fault = lambda path: next(failures, None)
-        data = os.urandom(50_000)
         assert hub.artifacts[await self.send(client, data, tmp_path)] == data

@@ -1,4 +1,4 @@
-"""Functions that turn on the worker that calls them, or on the folder it works in: the node goes on, and is not to blame."""
+"""Functions that attack their worker or its folder: the node goes on, and is not to blame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from computepool.agent.clock import SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.execution import staging
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hub_link.hub_client import HubClient
@@ -35,11 +35,10 @@ _CLOSE = "import socket, time; socket.socket(fileno=3).shutdown(socket.SHUT_RDWR
 
 
 @pytest.mark.soak
-async def test_a_folder_in_the_place_of_a_call(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
-    """Calls that were handed over ahead as files are taken back when the one before them is stopped."""
-    shared = ground / "folders"
-    shared.mkdir()
-    shared.chmod(0o777)
+async def test_calls_whose_files_were_replaced_by_folders_are_taken_back(
+    hub: FakeHub, start_node: StartNode, shared: Path
+) -> None:
+    """Long calls are sent ahead as files; the call before them is stopped."""
 
     def act(place: str, number: int, padding: str) -> int:
         names: list[str] = []
@@ -54,23 +53,20 @@ async def test_a_folder_in_the_place_of_a_call(hub: FakeHub, start_node: StartNo
             time.sleep(600)
         return number
 
-    # They are handed over ahead however long the machine takes for one.
     node = await start_node(limits=dataclasses.replace(QUICK, worker_ahead_below_s=60))
     args = [payload(str(shared), number, "x" * 100_000) for number in range(40)]
     attempts = hub.submit(function(act), args, lane="one")
     await until(lambda: any(shared.iterdir()))
     acted = int(next(shared.iterdir()).name)
     hub.stop_attempt(attempts[acted])
-    await until(lambda: len(hub.reports) == 40)
+    reports = await hub.reports_of(attempts)
     assert not node.task.done()
-    assert hub.reports[attempts[acted]].outcome is Outcome.CANCELLED
-    assert [hub.reports[attempt].result for attempt in attempts[acted + 1 :]] == [
-        str(number) for number in range(acted + 1, 40)
-    ]
+    assert reports[acted].outcome is Outcome.CANCELLED
+    assert [report.result for report in reports[acted + 1 :]] == [str(number) for number in range(acted + 1, 40)]
 
 
 @pytest.mark.soak
-async def test_a_lane_that_cannot_be_looked_at_keeps_the_clock_from_no_other(
+async def test_a_lane_that_cannot_be_checked_does_not_suspend_the_limits_of_others(
     hub: FakeHub, start_node: StartNode
 ) -> None:
     node = await start_node()
@@ -79,15 +75,15 @@ async def test_a_lane_that_cannot_be_looked_at_keeps_the_clock_from_no_other(
     await until(lambda: any(lane.worker is not None and lane.worker.ready for lane, _ in lanes()))
     worker = lanes()[0][0].worker
     assert worker is not None
-    files, worker._files = worker._files, (-1, -1)
+    files, worker.files = worker.files, (-1, -1)
     late = await hub.run(function(time.sleep, timeout_s=0.5), payload(600), lane="two")
     assert late.reason is Reason.TIMEOUT
-    worker._files = files
+    worker.files = files
     hub.stop_attempt(bad)
-    await until(lambda: bad in hub.reports)
+    await hub.report(bad)
 
 
-async def test_a_word_of_the_hubs_that_cannot_be_followed_does_not_end_the_node(
+async def test_a_reply_that_cannot_be_applied_does_not_end_the_node(
     hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await start_node()
@@ -106,18 +102,18 @@ async def test_a_word_of_the_hubs_that_cannot_be_followed_does_not_end_the_node(
         hub.stop_attempt(long)
         polls = len(hub.polls)
         await until(lambda: len(hub.polls) > polls + 2 or node.task.done())
-    await until(lambda: len(hub.reports) == 2 or node.task.done())
+    reports = await hub.reports_of([other, long])
     assert not node.task.done()
-    assert hub.reports[other].result == "4", "it was granted again"
+    assert reports[0].result == "4", "it was granted again"
 
 
 class TestTheChannel:
     @pytest.mark.soak
     @pytest.mark.parametrize("level", ["namespace", "gvisor"])
-    async def test_one_that_takes_no_more_calls(
+    async def test_a_worker_that_takes_no_more_calls_is_replaced(
         self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, level: str
     ) -> None:
-        """The worker cannot go, because a thread is left in it, and must not be offered the next call for ever."""
+        """It cannot end, because a thread is left in it."""
         monkeypatch.setattr(workers, "_SILENT_S", 1.0)
 
         def deafen() -> str:
@@ -126,14 +122,12 @@ class TestTheChannel:
             return "deaf"
 
         node = await start_node(level=level)
-        first = await hub.run(function(deafen), payload(), lane="one")
-        assert first.result == '"deaf"'
-        second = await hub.run(function(len), payload("four"), lane="one")
-        assert second.result == "4"
+        assert (await hub.run(function(deafen), payload(), lane="one")).result == '"deaf"'
+        assert (await hub.run(function(len), payload("four"), lane="one")).result == "4"
         await until(lambda: len(node.agent._pool) == 1)
 
     @pytest.mark.parametrize("level", ["namespace", "gvisor"])
-    async def test_one_on_which_no_answer_can_come(
+    async def test_a_worker_that_can_no_longer_reply_is_replaced(
         self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, level: str
     ) -> None:
         monkeypatch.setattr(workers, "_SILENT_S", 1.0)
@@ -143,12 +137,10 @@ class TestTheChannel:
             time.sleep(600)
 
         await start_node(level=level)
-        (bad,) = hub.submit(function(silence), [payload()], lane="one")
-        (good,) = hub.submit(function(len), [payload("four")], lane="one")
-        await until(lambda: len(hub.reports) == 2)
-        assert hub.reports[bad].reason is Reason.EXCEPTION
-        assert "interfered" in (hub.reports[bad].error or "")
-        assert hub.reports[good].result == "4"
+        bad = await hub.run(function(silence), payload(), lane="one")
+        assert bad.reason is Reason.EXCEPTION
+        assert "interfered" in (bad.error or "")
+        assert (await hub.run(function(len), payload("four"), lane="one")).result == "4"
 
     @pytest.mark.soak
     @pytest.mark.parametrize(
@@ -160,18 +152,18 @@ class TestTheChannel:
         ],
         ids=["closed", "closed and ended", "ended"],
     )
-    async def test_one_that_is_gone_before_the_first_call(
+    async def test_a_worker_that_ends_before_its_first_call_fails_the_job(
         self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, code: str, reason: Reason
     ) -> None:
-        """As where the arguments take long to fetch. A new worker for it would do the same, for ever."""
+        """For example while arguments are fetched. A new worker would end in the same way."""
         place = FunctionRunner._call_with_files
 
         async def place_slowly(self: FunctionRunner, attempt: Attempt, worker: WorkerHandle) -> Call:
-            await until(lambda: not worker.willing)
+            await until(lambda: not worker.takes_calls)
             return await place(self, attempt, worker)
 
         monkeypatch.setattr(FunctionRunner, "_call_with_files", place_slowly)
-        if reason is Reason.EXCEPTION:  # The others end by themselves, late where the machine is busy.
+        if reason is Reason.EXCEPTION:  # The others end by themselves, perhaps late on a busy machine.
             monkeypatch.setattr(workers, "_SILENT_S", 1.0)
         await start_node(level="namespace")
         report = await hub.run(brings(hub, code), payload("four"))
@@ -179,7 +171,7 @@ class TestTheChannel:
 
 
 @pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
-async def test_a_worker_that_ends_has_not_closed_its_channel(
+async def test_a_worker_that_exits_is_not_blamed_for_closing_its_channel(
     hub: FakeHub, start_node: StartNode, level: str
 ) -> None:
     await start_node(level=level)
@@ -187,10 +179,8 @@ async def test_a_worker_that_ends_has_not_closed_its_channel(
     assert (report.reason, report.exit_code) == (Reason.EXIT_NONZERO, 5)
 
 
-async def test_a_worker_that_takes_long_to_end_is_not_blamed(
-    hub: FakeHub, start_node: StartNode, ground: Path
-) -> None:
-    go = ground / "go-and-end"
+async def test_a_worker_that_takes_long_to_end_is_not_blamed(hub: FakeHub, start_node: StartNode, shared: Path) -> None:
+    go = shared / "go"
 
     def end_late(path: str) -> None:
         socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_WR)
@@ -206,20 +196,18 @@ async def test_a_worker_that_takes_long_to_end_is_not_blamed(
     lane.worker._silent_since -= 5  # as if the machine had been so busy for so long
     lane.worker.patrol(workers.OUTPUT_FILE_MAX)
     go.touch()
-    await until(lambda: attempt in hub.reports)
-    assert (hub.reports[attempt].reason, hub.reports[attempt].exit_code) == (Reason.EXIT_NONZERO, 5)
+    report = await hub.report(attempt)
+    assert (report.reason, report.exit_code) == (Reason.EXIT_NONZERO, 5)
 
 
 def brings(hub: FakeHub, code: str, name: str = "sitecustomize.py") -> JobSpec:
-    """A call whose worker runs this code of the job's before it runs its own."""
+    """A call whose worker first runs this code of the job."""
     inputs = [InputFile(name=name, digest=hub.add_artifact(code.encode()), size=len(code))]
     return function(len).model_copy(update={"env": {"PYTHONPATH": "/job"}, "inputs": inputs})
 
 
 @pytest.mark.soak
-async def test_a_worker_that_the_jobs_own_code_keeps_from_starting(
-    hub: FakeHub, start_node: StartNode
-) -> None:
+async def test_a_job_whose_code_keeps_its_worker_from_starting_is_to_blame(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(level="namespace", limits=dataclasses.replace(QUICK, worker_start_s=1))
     report = await hub.run(brings(hub, "import time; time.sleep(600)"), payload("four"))
     assert report.reason is Reason.BAD_JOB
@@ -228,8 +216,9 @@ async def test_a_worker_that_the_jobs_own_code_keeps_from_starting(
 
 class TestTheFolder:
     @pytest.mark.soak
-    async def test_the_next_calls_name_is_taken(self, hub: FakeHub, start_node: StartNode) -> None:
-        """Of calls that are too long for a message."""
+    async def test_a_long_call_whose_file_name_is_taken_gets_another_worker(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
 
         def take_names(padding: str) -> None:
             for number in range(100):
@@ -241,8 +230,9 @@ class TestTheFolder:
         assert second.result == "100000", second.error
 
     @pytest.mark.soak
-    async def test_it_is_full(self, hub: FakeHub, start_node: StartNode) -> None:
-        """Of a worker of its own file system: what comes next gets another worker."""
+    async def test_calls_after_one_that_filled_the_folder_get_another_worker(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
 
         def fill() -> None:
             with open("all", "wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -262,7 +252,9 @@ class TestTheFolder:
         assert placed.result == "1000000", placed.error
 
     @pytest.mark.soak
-    async def test_what_it_brings_does_not_fit(self, hub: FakeHub, start_node: StartNode) -> None:
+    async def test_arguments_that_do_not_fit_into_the_folder_fail_the_job(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
         node = await start_node(level="namespace")
         if node.agent._folders._volumes.missing:
             pytest.skip(node.agent._folders._volumes.missing)
@@ -274,10 +266,10 @@ class TestTheFolder:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("level", ["process", "namespace"])
-async def test_room_taken_on_the_disk_behind_its_output(
+async def test_blocks_allocated_in_the_output_files_count_as_output(
     hub: FakeHub, start_node: StartNode, level: str
 ) -> None:
-    """Its output is a file of the agent's. Taking blocks without growing it is stopped by no limit of the kernel's."""
+    """No limit of the kernel stops the allocation of blocks in an agent's file that does not grow."""
 
     def take() -> int:
         keep_size, size = 1, 100 << 20
@@ -293,12 +285,9 @@ async def test_room_taken_on_the_disk_behind_its_output(
     assert report.reason is Reason.OUTPUT_LIMIT, report
 
 
-async def test_an_output_that_is_changed_while_it_is_sent(
-    hub: FakeHub, start_node: StartNode, ground: Path
+async def test_an_output_that_is_changed_while_it_is_sent_fails_the_job(
+    hub: FakeHub, start_node: StartNode, shared: Path
 ) -> None:
-    shared = ground / "changing"
-    shared.mkdir()
-    shared.chmod(0o777)
 
     def leave(place: str) -> None:
         file = open("outputs/file", "wb")  # noqa: SIM115 - the thread goes on with it
@@ -320,32 +309,30 @@ async def test_an_output_that_is_changed_while_it_is_sent(
     (shared / "go").touch()
     await until((shared / "gone").exists)
     hub.fault = None
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt]
-    assert "was changed" in (hub.reports[attempt].error or "")
+    report = await hub.report(attempt)
+    assert report.reason is Reason.OUTPUT_LIMIT, report
+    assert "was changed" in (report.error or "")
 
 
-async def test_an_output_that_becomes_shorter_while_it_is_sealed(tmp_path: Path) -> None:
+async def test_an_output_that_becomes_shorter_while_it_is_sealed_is_rejected(tmp_path: Path) -> None:
     seal = Seal(X25519PrivateKey.generate().public_key().public_bytes_raw(), "job_1")
     with (tmp_path / "file").open("w+b") as file:
         file.write(b"ten bytes!")
         file.flush()
         output = Output("file", 11, file.fileno())
-        with pytest.raises(staging.Changed):
-            async with staging.sealed_copy(output, tmp_path / "a" / "b", seal=seal, about=(OUTPUT, "file")):
+        with pytest.raises(staging.OutputRejected):
+            async with staging.open_for_upload(output, tmp_path / "a" / "b", seal=seal, about=(OUTPUT, "file")):
                 pass
 
 
-async def test_a_copy_that_nobody_waits_for_reads_its_own_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Closing it while the thread goes on would let the thread read whatever gets its number next."""
+async def test_a_cancelled_copy_goes_on_reading_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the descriptor were closed, the thread would read whatever file gets its number next."""
     began, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
     copy = staging._copy
 
     def copy_slowly(source: int, workdir: Path, name: str) -> None:
         began.set()
-        goes_on.wait(10)
+        goes_on.wait(60)
         try:
             copy(source, workdir, name)
         finally:
@@ -356,7 +343,7 @@ async def test_a_copy_that_nobody_waits_for_reads_its_own_file(
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / digest).write_bytes(content)
     (tmp_path / "other").write_bytes(b"another's" * 500_000)
-    client = HubClient(("http://127.0.0.1:1",), clock=SystemAgentClock(), limits=QUICK)
+    client = HubClient(("http://127.0.0.1:1",), clock=AgentClock(), limits=QUICK)
     cache = ArtifactCache(tmp_path / "cache", client, limits=QUICK)
     placing = asyncio.create_task(staging.place_artifact(cache, digest, tmp_path, name="placed"))
     assert await asyncio.to_thread(began.wait, 10)

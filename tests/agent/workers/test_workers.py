@@ -1,4 +1,4 @@
-"""What a worker says is a stranger's claim."""
+"""Warm workers: replies of a worker are checked, and no call is lost with one."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ JSON = st.recursive(
 
 
 @given(st.one_of(st.binary(max_size=200), JSON.map(lambda value: json.dumps(value).encode())))
-def test_nothing_but_an_answer_is_taken_for_one(data: bytes) -> None:
+def test_only_a_well_formed_reply_is_parsed(data: bytes) -> None:
     parsed = _parse(data)
     if parsed is not None:
         assert len(json.loads(data)) == 10
 
 
-def test_an_answer_is_taken() -> None:
+def test_each_field_of_a_reply_is_checked() -> None:
     assert _parse(b'[1, "result", "null", 5, 6, 7, false, 8, 9, 0]') is not None
     for bad in (
         b'[-1, "result", "null", 5, 6, 7, false, 8, 9]',
@@ -53,7 +53,7 @@ def test_an_answer_is_taken() -> None:
         assert _parse(bad) is None, bad[:60]
 
 
-def test_arguments_may_be_an_encoded_list(tmp_path: Path) -> None:
+def test_arguments_may_be_an_encoded_list_without_pickles(tmp_path: Path) -> None:
     text = encode([1, (2.5, None)])
     for data in (b64encode(text.encode()).decode(), [str(tmp_path / "payload")]):
         (tmp_path / "payload").write_text(text)
@@ -65,7 +65,7 @@ def test_arguments_may_be_an_encoded_list(tmp_path: Path) -> None:
 
 
 def saying(message: bytes) -> Callable[[], str]:
-    """A function that finds its worker's channel to the agent and says `message` on it."""
+    """A function that finds its worker's channel to the agent and sends `message` on it."""
 
     def hostile() -> str:
         import os
@@ -87,30 +87,24 @@ def saying(message: bytes) -> Callable[[], str]:
 @pytest.mark.parametrize("level", ["namespace", "gvisor"])
 @pytest.mark.parametrize(
     "message",
-    [
-        b"nonsense",
-        b'[99, "result", "1", 0, 0, 0, false, 0, 0, 0]',
-        b'[0, "ready", "", 0, 0, 0, false, 0, 0, 0]',
-    ],
+    [b"nonsense", b'[99, "result", "1", 0, 0, 0, false, 0, 0, 0]', b'[0, "ready", "", 0, 0, 0, false, 0, 0, 0]'],
     ids=["nonsense", "another call", "ready again"],
 )
-async def test_a_function_that_speaks_for_its_worker(
+async def test_a_function_that_replies_for_its_worker_fails_alone(
     hub: FakeHub, start_node: StartNode, message: bytes, level: str
 ) -> None:
-    """It fails by its own fault, not the node's; the calls behind it get a new worker."""
+    """It is to blame, not the node; the calls behind it get a new worker."""
     await start_node(level=level)
     (bad,) = hub.submit(function(saying(message)), [payload()], lane="one")
     good = hub.submit(function(lambda: 7), [payload()] * 5, lane="one")
-    await until(lambda: len(hub.reports) == 6)
-    assert hub.reports[bad].reason is Reason.EXCEPTION
-    assert "interfered" in (hub.reports[bad].error or "")
-    assert [hub.reports[attempt].result for attempt in good] == ["7"] * 5
+    report = await hub.report(bad)
+    assert report.reason is Reason.EXCEPTION
+    assert "interfered" in (report.error or "")
+    assert [report.result for report in await hub.reports_of(good)] == ["7"] * 5
 
 
-async def test_a_call_that_a_dead_worker_never_read_is_called_again(
-    hub: FakeHub, start_node: StartNode
-) -> None:
-    """It was idle, and killed; until the launcher says so, what is sent to it arrives nowhere."""
+async def test_a_call_that_a_dead_worker_never_read_is_made_again(hub: FakeHub, start_node: StartNode) -> None:
+    """The worker was killed while idle. Until the launcher reports that, calls are sent to it and never read."""
     node = await start_node()
     (first,) = hub.submit(function(os.getpid), [payload()])
     await until(lambda: first in hub.reports and node.agent._pool._idle)
@@ -125,15 +119,13 @@ async def test_a_call_that_a_dead_worker_never_read_is_called_again(
         await until(lambda: worker.sent == 1)
     finally:
         launcher.resume()
-    await until(lambda: second in hub.reports)
+    report = await hub.report(second)
     assert worker.ended is not None
-    assert (hub.reports[second].reason, hub.reports[second].result) == (Reason.COMPLETED, "32")
+    assert (report.reason, report.result) == (Reason.COMPLETED, "32")
 
 
-async def test_a_call_that_its_worker_has_not_read_yet_is_not_lost_with_those_behind_it(
-    hub: FakeHub, start_node: StartNode
-) -> None:
-    """What is behind it is taken back from a worker that the system has not let run for a while."""
+async def test_taking_back_a_call_does_not_lose_an_unread_one_before_it(hub: FakeHub, start_node: StartNode) -> None:
+    """The worker has not been scheduled for a while, so all its calls are unread."""
     node = await start_node()
     (before,) = hub.submit(function(os.getpid), [payload()], lane="one")
     await until(lambda: before in hub.reports and node.agent._pool._idle)
@@ -144,27 +136,21 @@ async def test_a_call_that_its_worker_has_not_read_yet_is_not_lost_with_those_be
         first, second, third = hub.submit(function(pow), [payload(2, 5)] * 3, lane="one")
         await until(lambda: worker.sent == 3)
         hub.stop_attempt(second)
-        await until(lambda: second in hub.reports)
+        assert (await hub.report(second)).outcome is Outcome.CANCELLED
     finally:
         child.resume()
-    await until(lambda: {first, third} <= hub.reports.keys())
-    assert [hub.reports[one].result for one in (first, third)] == ["32", "32"]
-    assert hub.reports[second].outcome is Outcome.CANCELLED
+    assert [report.result for report in await hub.reports_of([first, third])] == ["32", "32"]
 
 
-async def test_a_result_beyond_the_limit_is_not_sent(hub: FakeHub, start_node: StartNode) -> None:
+async def test_a_result_beyond_the_limit_fails_the_job(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(limits=dataclasses.replace(QUICK, result_bytes_max=400_000))
-    fits, large = hub.submit(function("x".__mul__), [payload(300_000), payload(500_000)])
-    await until(lambda: {fits, large} <= hub.reports.keys())
-    assert hub.reports[fits].result_artifact in hub.artifacts
-    report = hub.reports[large]
-    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.OUTPUT_LIMIT)
-    assert "outputs/" in (report.error or "")
-    assert len(hub.artifacts) == 1
+    fits, large = await hub.reports_of(hub.submit(function("x".__mul__), [payload(300_000), payload(500_000)]))
+    assert (large.outcome, large.reason) == (Outcome.FAILED, Reason.OUTPUT_LIMIT)
+    assert "outputs/" in (large.error or "")
+    assert [*hub.artifacts] == [fits.result_artifact]
 
 
-async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_node: StartNode) -> None:
-    """A long result is read from the work folder without following links."""
+async def test_a_long_result_is_read_without_following_links(hub: FakeHub, start_node: StartNode) -> None:
 
     def link() -> str:
         import builtins
@@ -174,7 +160,7 @@ async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_n
 
         def mkdir(self: pathlib.Path, *args: object, **kwargs: object) -> None:
             real_mkdir(self)
-            if self.name.startswith(".answer-"):
+            if self.name.startswith(".result-"):
                 (self / "result").symlink_to("/etc/hostname")
 
         pathlib.Path.mkdir = mkdir  # type: ignore[method-assign,assignment]

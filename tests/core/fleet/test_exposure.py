@@ -143,20 +143,15 @@ class Books(RuleBasedStateMachine):
             number = self.fleet.accounts.find(owner)
             if number < 0:
                 continue
-            mine = [n for n in self.kept if self.fleet.profile(n).owner == owner]
-            records = [self.fleet.node_at(self.fleet.row_of(n) or 0) for n in mine]
-            assert self.fleet.owners.held[number] == sum(r.value for n in mine for r in self.kept[n])
-            assert self.fleet.owners.busy[number] == sum(
-                r.stranger
-                for n, record in zip(mine, records, strict=True)
-                if record.is_newcomer
-                for r in self.kept[n]
+            mine = [n for n in self.kept if self.fleet[n].profile.owner == owner]
+            records = [self.fleet[n] for n in mine]
+            assert self.fleet.owners.value[number] == sum(r.value for n in mine for r in self.kept[n])
+            assert self.fleet.owners.newcomer_jobs[number] == sum(
+                r.external for n, record in zip(mine, records, strict=True) if record.is_newcomer for r in self.kept[n]
             )
             caps = [record.cap for record in records if record.cap is not None]
             assert self.fleet.owners.caps[number] == max(caps, default=UNBOUND)
-        assert self.fleet.owners.capped == sum(
-            self.fleet.node_at(self.fleet.row_of(n) or 0).cap is not None for n in self.kept
-        )
+        assert self.fleet.owners.capped == sum(self.fleet[n].cap is not None for n in self.kept)
 
 
 TestBooks = Books.TestCase

@@ -102,7 +102,7 @@ class FleetMachine(RuleBasedStateMachine):
     def free_is_what_the_model_says(self) -> None:
         assert len(self.fleet) == len(self.nodes)
         for node_id, plain in self.nodes.items():
-            free, total = self.fleet.free(node_id), plain.profile.capacity
+            free, total = self.fleet[node_id].free(), plain.profile.capacity
             assert free.cpu_milli == max(0, total.cpu_milli - plain.used("cpu_milli"))
             assert free.ram_mb == max(0, total.ram_mb - plain.used("ram_mb"))
             assert free.disk_mb == max(0, total.disk_mb - plain.used("disk_mb"))
@@ -119,9 +119,9 @@ class FleetMachine(RuleBasedStateMachine):
     @invariant()
     def columns_say_what_the_records_say(self) -> None:
         table = self.fleet.table
-        assert sorted(table.live.nonzero()[0]) == sorted(self.fleet.row_of(n) or 0 for n in self.nodes)
+        assert sorted(table.live.nonzero()[0]) == sorted(self.fleet[n].row for n in self.nodes)
         for node_id in self.nodes:
-            row, free = self.fleet.row_of(node_id), self.fleet.free(node_id)
+            row, free = self.fleet[node_id].row, self.fleet[node_id].free()
             assert row is not None
             assert max(0, table.cpu_free[row]) == free.cpu_milli
             ranked = [int(column[row]) for column in table.vram_free]
@@ -171,12 +171,12 @@ def test_a_renewed_node_keeps_its_reservations() -> None:
     held = fleet.reserve("n", Requirements(cpu_milli=3_000, vram_mb=20_000))
     assert held
     assert not fleet.upsert(node(capacity=replace(CAPACITY, cpu_milli=2_000)))
-    assert fleet.free("n").cpu_milli == 0
-    assert fleet.free("n").overcommitted
+    assert fleet["n"].free().cpu_milli == 0
+    assert fleet["n"].free().overcommitted
     assert fleet.reserve("n", Requirements(cpu_milli=0, ram_mb=0, disk_mb=0)) is None
     assert fleet.release("n", held)
-    assert fleet.free("n").cpu_milli == 2_000
-    assert fleet.free("n").vram_mb == (24_000,)
+    assert fleet["n"].free().cpu_milli == 2_000
+    assert fleet["n"].free().vram_mb == (24_000,)
 
 
 def test_a_card_taken_out_and_put_back() -> None:
@@ -186,9 +186,9 @@ def test_a_card_taken_out_and_put_back() -> None:
     assert held
     assert not fleet.upsert(node(capacity=replace(CAPACITY, gpus=())))
     assert fleet.upsert(node())
-    assert fleet.free("n").vram_mb == (4_000,)
+    assert fleet["n"].free().vram_mb == (4_000,)
     assert fleet.release("n", held)
-    assert fleet.free("n").vram_mb == (24_000,)
+    assert fleet["n"].free().vram_mb == (24_000,)
 
 
 def test_a_node_that_comes_back_does_not_inherit_old_reservations() -> None:
@@ -199,7 +199,7 @@ def test_a_node_that_comes_back_does_not_inherit_old_reservations() -> None:
     fleet.remove("n")
     fleet.upsert(node())
     assert not fleet.release("n", held)
-    assert fleet.free("n").cpu_milli == CAPACITY.cpu_milli
+    assert fleet["n"].free().cpu_milli == CAPACITY.cpu_milli
 
 
 def test_the_same_profile_again_changes_nothing() -> None:
@@ -263,13 +263,13 @@ def test_unknown_nodes_are_ignored() -> None:
     assert fleet.adopt("ghost", Requirements()) is None
     assert not fleet.is_available("ghost")
     with pytest.raises(KeyError):
-        fleet.free("ghost")
+        fleet["ghost"].free()
 
 
 def test_cards_beyond_the_limit_are_not_lent() -> None:
     fleet = Fleet()
     fleet.upsert(node(capacity=replace(CAPACITY, gpus=(CARD,) * 40)))
-    assert len(fleet.free("n").vram_mb) == GPUS_MAX
+    assert len(fleet["n"].free().vram_mb) == GPUS_MAX
 
 
 def test_the_journal_is_bounded_and_says_when_it_forgot() -> None:
@@ -280,7 +280,7 @@ def test_the_journal_is_bounded_and_says_when_it_forgot() -> None:
         fleet.set_reliability("n", step % 2)
     assert fleet.changed_since(start) is None
     assert fleet.changed_since(fleet.version) == []
-    assert fleet.changed_since(fleet.version - 10) == [fleet.row_of("n")]
+    assert fleet.changed_since(fleet.version - 10) == [fleet["n"].row]
 
 
 def test_features_beyond_the_bits_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:

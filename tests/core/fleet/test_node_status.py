@@ -27,9 +27,7 @@ HERE = Contact(reachable=True)
         (NodeState.REVOKED, Contact(reachable=False), False, NodeStatus.REVOKED),
     ],
 )
-def test_why_a_node_rests(
-    wanted: NodeState, contact: Contact, cooling: bool, expected: NodeStatus | None
-) -> None:
+def test_why_a_node_rests(wanted: NodeState, contact: Contact, cooling: bool, expected: NodeStatus | None) -> None:
     assert rest_reason(wanted, contact, cooling=cooling) is expected
 
 
@@ -61,5 +59,5 @@ def test_every_state_has_words() -> None:
         sentence = status_sentence(status, jobs=2, rest_s=30, faults=3)
         assert sentence.endswith(".")
         assert "_" not in sentence
-    assert "rests for 30 s" in status_sentence(NodeStatus.COOLING_OFF, rest_s=30, faults=3)
+    assert "cooling off for 30 s" in status_sentence(NodeStatus.COOLING_OFF, rest_s=30, faults=3)
     assert "still has 1 job." in status_sentence(NodeStatus.PAUSED, jobs=1)

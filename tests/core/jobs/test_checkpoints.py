@@ -9,34 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.jobs import checkpoints
-from computepool.core.jobs.checkpoints import Link, Refusal, ReportedCheckpoint, StoredCheckpoint
+from computepool.core.jobs.checkpoints import Checkpoint, Link, Refusal
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 
 GAP = 5_000
-KEPT = StoredCheckpoint(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
+KEPT = Checkpoint(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
 
 
 @pytest.mark.parametrize(
-    ("said", "at_ms", "why_not"),
+    ("said", "why_not"),
     [
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.5, last=False), 105_000, None),
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=None, last=False), 105_000, None),
-        (ReportedCheckpoint(attempt_no=3, seq=1, progress=0.6, last=False), 105_000, None),
-        (ReportedCheckpoint(attempt_no=2, seq=3, progress=0.6, last=False), 999_000, Refusal.OLD),
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.6, last=False), 104_999, Refusal.TOO_SOON),
-        (ReportedCheckpoint(attempt_no=3, seq=1, progress=0.6, last=False), 104_999, Refusal.TOO_SOON),
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.6, last=True), 100_001, None),
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.49, last=False), 105_000, Refusal.PROGRESS),
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.49, last=True), 105_000, Refusal.PROGRESS),
-        (ReportedCheckpoint(attempt_no=3, seq=1, progress=0.1, last=False), 105_000, None),
-        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.6, last=False, files=0), 105_000, Refusal.EMPTY),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=105_000, progress=0.5, last=False), None),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=105_000, progress=None, last=False), None),
+        (Checkpoint(attempt_no=3, seq=1, at_ms=105_000, progress=0.6, last=False), None),
+        (Checkpoint(attempt_no=2, seq=3, at_ms=999_000, progress=0.6, last=False), Refusal.OLD),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=104_999, progress=0.6, last=False), Refusal.TOO_SOON),
+        (Checkpoint(attempt_no=3, seq=1, at_ms=104_999, progress=0.6, last=False), Refusal.TOO_SOON),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=100_001, progress=0.6, last=True), None),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=105_000, progress=0.49, last=False), Refusal.PROGRESS),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=105_000, progress=0.49, last=True), Refusal.PROGRESS),
+        (Checkpoint(attempt_no=3, seq=1, at_ms=105_000, progress=0.1, last=False), None),
+        (Checkpoint(attempt_no=2, seq=4, at_ms=105_000, progress=0.6, last=False, files=0), Refusal.EMPTY),
     ],
 )
-def test_when_one_is_kept(said: ReportedCheckpoint, at_ms: int, why_not: Refusal | None) -> None:
-    assert checkpoints.refusal(KEPT, said, now_ms=at_ms, gap_ms=GAP) is why_not
+def test_when_one_is_kept(said: Checkpoint, why_not: Refusal | None) -> None:
+    assert checkpoints.refusal(KEPT, said, gap_ms=GAP) is why_not
     first = Refusal.EMPTY if why_not is Refusal.EMPTY else None
-    assert checkpoints.refusal(None, said, now_ms=at_ms, gap_ms=GAP) is first
+    assert checkpoints.refusal(None, said, gap_ms=GAP) is first
 
 
 share = st.none() | st.floats(0, 1)
@@ -51,18 +51,16 @@ def test_progress_never_goes_back(kept: float | None, said: float | None) -> Non
 
 def test_there_is_one_last_word() -> None:
     """Else an attempt could keep the hub busy by calling each its last."""
-    last = StoredCheckpoint(attempt_no=2, seq=3, at_ms=100_000, progress=None, last=True)
-    said = ReportedCheckpoint(attempt_no=2, seq=4, progress=None, last=True)
-    assert checkpoints.refusal(last, said, now_ms=100_001, gap_ms=GAP) is Refusal.TOO_SOON
+    last = Checkpoint(attempt_no=2, seq=3, at_ms=100_000, progress=None, last=True)
+    said = Checkpoint(attempt_no=2, seq=4, at_ms=100_001, progress=None, last=True)
+    assert checkpoints.refusal(last, said, gap_ms=GAP) is Refusal.TOO_SOON
 
 
 whole = st.integers(0, 10**9)
 
 
 @given(said=whole, leased=whole, now=whole, lane=st.integers(-(10**9), 10**9), limit=whole)
-def test_nobody_is_believed_beyond_the_hubs_clock(
-    said: int, leased: int, now: int, lane: int, limit: int
-) -> None:
+def test_nobody_is_believed_beyond_the_hubs_clock(said: int, leased: int, now: int, lane: int, limit: int) -> None:
     covered = checkpoints.covered_ms(
         reported_ms=said, leased_at_ms=leased, now_ms=now, lane_left_ms=lane, limit_left_ms=limit
     )
@@ -105,9 +103,7 @@ def test_a_chain_fits_money_and_time_and_pays_each_attempt_once(
 
 
 @given(links=chains(), money=st.integers(0, 100 * CREDIT), more=st.integers(0, 10_000_000))
-def test_more_time_up_to_the_checkpoint_is_never_paid_less(
-    links: dict[int, Link], money: int, more: int
-) -> None:
+def test_more_time_up_to_the_checkpoint_is_never_paid_less(links: dict[int, Link], money: int, more: int) -> None:
     last = max(links)
     longer = Link(
         number=last,

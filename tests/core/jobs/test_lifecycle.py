@@ -126,10 +126,7 @@ def test_what_is_finished_stays_finished() -> None:
 
 def test_every_state_can_be_reached_and_left() -> None:
     reachable = {JobState.QUEUED}
-    while (
-        grown := {after for before in reachable for after in JobState if may_become(before, after)}
-        - reachable
-    ):
+    while grown := {after for before in reachable for after in JobState if may_become(before, after)} - reachable:
         reachable |= grown
     assert reachable == set(JobState)
     assert all(may_become(state, JobState.CANCELLED) for state in set(JobState) - TERMINAL)

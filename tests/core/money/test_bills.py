@@ -59,10 +59,8 @@ def test_the_submitter_is_told_where_it_went() -> None:
 
 def test_cores_are_called_cores() -> None:
     zone = Zone("cpu", "in")
-    bill = replace(
-        BILL, zone=zone, spot=5_600_000, units=2_500, price=14 * CREDIT, billed_ms=2 * 3_600_000 + 90_000
-    )
-    assert bills.how(bill) == (
+    bill = replace(BILL, zone=zone, spot=5_600_000, units=2_500, price=14 * CREDIT, billed_ms=2 * 3_600_000 + 90_000)
+    assert bills.usage_phrase(bill) == (
         "7,290.000 s (2 h 1 min) on attic-pc at 14.00 per hour (2.5 cores, region in, at the spot price of 5.60)"
     )
     assert bills.lines(bill)[4].text == "5.60 per core-hour was the spot price"
@@ -71,9 +69,9 @@ def test_cores_are_called_cores() -> None:
 def test_nothing_is_said_to_cost_nothing() -> None:
     free = replace(BILL, price=0, charge=0)
     assert bills.charged_sentence(free, hold=5 * CREDIT) == (
-        "This job cost nothing: attic-pc did it at a price of 0; 5.00 of the 5.00 on hold were refunded."
+        "This job cost nothing: attic-pc ran it at a price of 0; 5.00 of the 5.00 on hold were refunded."
     )
-    assert bills.charged_sentence(free, hold=0) == "This job cost nothing: attic-pc did it at a price of 0."
+    assert bills.charged_sentence(free, hold=0) == "This job cost nothing: attic-pc ran it at a price of 0."
     own = replace(free, own=True)
     assert bills.charged_sentence(own, hold=0) == "This job was free: attic-pc is your own node."
     assert bills.charged_sentence(own, hold=5 * CREDIT, yours=False) == (
@@ -81,22 +79,21 @@ def test_nothing_is_said_to_cost_nothing() -> None:
     )
     assert [line.label for line in bills.lines(own)] == ["time", "charge"]
     assert bills.lines(own)[-1].text == "0.00: the node belongs to the submitter"
-    assert bills.paid_sentence(free) == "You were paid nothing: attic-pc did this job at a price of 0."
+    assert bills.paid_sentence(free) == "You were paid nothing: attic-pc ran this job at a price of 0."
 
 
 @pytest.mark.parametrize(
-    ("ppm", "said"),
-    [(200_000, "20 %"), (125_000, "12.5 %"), (0, "0 %"), (1, "0.0001 %"), (999_999, "99.9999 %")],
+    ("ppm", "said"), [(200_000, "20 %"), (125_000, "12.5 %"), (0, "0 %"), (1, "0.0001 %"), (999_999, "99.9999 %")]
 )
 def test_shares(ppm: int, said: str) -> None:
-    assert bills.share(ppm) == said
+    assert bills.percentage(ppm) == said
 
 
 @pytest.mark.parametrize(
     ("units", "said"), [(1_000, "1 card"), (334, "0.334 cards"), (8_000, "8 cards"), (1, "0.001 cards")]
 )
 def test_units(units: int, said: str) -> None:
-    assert bills.units_words(units, Zone("h100", "")) == said
+    assert bills.units_text(units, Zone("h100", "")) == said
 
 
 @given(charge=st.integers(0, 9 * 10**15), fee_ppm=st.integers(0, 999_999))
@@ -107,5 +104,5 @@ def test_pay_and_fee_are_the_charge(charge: int, fee_ppm: int) -> None:
 
 
 def test_a_digest_names_the_content_of_a_table() -> None:
-    assert bills.table_digest(TABLE) == bills.table_digest(first_table(Economy.MARKET, 3))
-    assert bills.table_digest(TABLE) != bills.table_digest(replace(TABLE, fee_ppm=200_001))
+    assert TABLE.digest == first_table(Economy.MARKET, 3).digest
+    assert TABLE.digest != replace(TABLE, fee_ppm=200_001).digest

@@ -73,9 +73,7 @@ def test_a_charge_above_the_hold_is_a_broken_rule(held: int, more: int) -> None:
 MAKERS: list[Callable[[int], list[Leg]]] = [
     lambda amount: ledger.hold("sam", amount=amount, earned=0),
     lambda amount: ledger.release("sam", amount=amount, earned=0),
-    lambda amount: ledger.settle(
-        "sam", owner_id="pia", parts=Split(pay=amount, fee=amount, refund=amount), earned=0
-    ),
+    lambda amount: ledger.settle("sam", owner_id="pia", parts=Split(pay=amount, fee=amount, refund=amount), earned=0),
     lambda amount: ledger.mature("pia", amount),
     lambda amount: ledger.grant("sam", amount),
     lambda amount: ledger.top_up("sam", amount, source=BANK),

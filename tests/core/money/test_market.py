@@ -13,9 +13,7 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 BOUNDS = (2 * CREDIT, 40 * CREDIT)
 WIDE = (0, AMOUNT_MAX)
 units = st.integers(0, 10**12)
-bounds = st.tuples(st.integers(0, 10**9), st.integers(0, AMOUNT_MAX - 10**9)).map(
-    lambda b: (b[0], b[0] + b[1])
-)
+bounds = st.tuples(st.integers(0, 10**9), st.integers(0, AMOUNT_MAX - 10**9)).map(lambda b: (b[0], b[0] + b[1]))
 
 
 @given(st.integers(0, AMOUNT_MAX), units, units, bounds)
@@ -121,16 +119,12 @@ def test_constant_books_converge_to_their_crossing(
         else:
             assert moved < spot or spot == BOUNDS[0]
         if near:
-            assert dear * 95 // 100 - 1 <= moved <= dear * 105 // 100 + 1, (
-                "once there, it stays within a step"
-            )
+            assert dear * 95 // 100 - 1 <= moved <= dear * 105 // 100 + 1, "once there, it stays within a step"
         near = near or (spot < dear) != (moved < dear)
         spot = moved
 
 
-def _candidates(
-    floors: list[tuple[int, int]], ceilings: list[tuple[int, int]], table: PriceTable
-) -> list[int]:
+def _candidates(floors: list[tuple[int, int]], ceilings: list[tuple[int, int]], table: PriceTable) -> list[int]:
     """Every price at which something changes, and one beside it."""
     gross = {-(-floor * 1_000_000 // (1_000_000 - table.fee_ppm)) for floor, _ in floors}
     edges = {BOUNDS[0], *gross, *(ceiling + 1 for ceiling, _ in ceilings)}

@@ -13,22 +13,13 @@ from hypothesis import strategies as st
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import Reservation
 from computepool.core.isolation import Level
-from computepool.core.money.demand import Counting, _split, merge
+from computepool.core.money.demand import MarketCount, _split, merge
 from computepool.core.money.market import Market, next_spot
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.core.money.pricing import PriceTable, Zone
 from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
-from tests.core.fleet_oracle import (
-    REGIONS,
-    Pair,
-    PlainNode,
-    PlainPrices,
-    gates,
-    loaded_fleets,
-    markets,
-    shapes,
-)
+from tests.core.fleet_oracle import REGIONS, Pair, PlainNode, PlainPrices, gates, loaded_fleets, markets, shapes
 
 CPU_IN = Zone("cpu", "in")
 CORE = Requirements(cpu_milli=1_000, ram_mb=0, disk_mb=0)
@@ -52,7 +43,7 @@ def fleet_of(*profiles: NodeProfile, spots: dict[Zone, int] | None = None) -> tu
 def counted(
     fleet: Fleet, market: Market, waiting: dict[Shape, int], others: dict[Zone, int] | None = None
 ) -> dict[Zone, tuple[int, int]]:
-    counting = Counting(fleet, market, others)
+    counting = MarketCount(fleet, market, others)
     for shape, jobs in waiting.items():
         counting.add(shape, jobs)
     return {zone: (found.capacity, found.demand) for zone, found in counting.zones.items()}
@@ -93,7 +84,7 @@ def test_capacity_is_what_is_offered_and_met_and_what_runs(pair: Pair, prices: P
         if plain.profile.capacity.gpus:
             zone = Zone(plain.profile.capacity.tier, region)
             expected[zone] += plain_capacity(plain, prices, cards=True)
-    found = Counting(pair.fleet, market).zones
+    found = MarketCount(pair.fleet, market).zones
     assert {zone: count.capacity for zone, count in found.items()} == dict(expected)
     assert {zone: count.demand for zone, count in found.items()} == {z: c.busy for z, c in found.items()}
 
@@ -107,7 +98,7 @@ def test_waiting_jobs_count_once_and_only_where_they_pay(
     pair.follow(prices)
     market = pair.fleet.prices.market
     assert market is not None
-    counting = Counting(pair.fleet, market)
+    counting = MarketCount(pair.fleet, market)
     counting.add(shape, jobs)
     queued = {zone: count.queued for zone, count in counting.zones.items() if count.queued}
     stranger = replace(shape, account="nobody")
@@ -132,9 +123,7 @@ def test_waiting_jobs_count_once_and_only_where_they_pay(
     st.lists(st.integers(0, 10**9), min_size=1, max_size=8),
     st.integers(0, 10**9),
 )
-def test_a_split_loses_nothing_and_follows_the_weights(
-    jobs: int, units: int, weights: list[int], beside: int
-) -> None:
+def test_a_split_loses_nothing_and_follows_the_weights(jobs: int, units: int, weights: list[int], beside: int) -> None:
     parts = _split(jobs, [units] * len(weights), weights=weights, beside=beside)
     total = sum(weights) + beside
     if not total:
@@ -184,9 +173,7 @@ def test_what_the_owner_runs_at_home_is_no_part_of_the_market() -> None:
 
 
 def test_a_node_without_a_sandbox_is_not_for_sale() -> None:
-    fleet, market = fleet_of(
-        node("a", level=Level.PROCESS), node("b", level=Level.PROCESS, trusted=frozenset({"*"}))
-    )
+    fleet, market = fleet_of(node("a", level=Level.PROCESS), node("b", level=Level.PROCESS, trusted=frozenset({"*"})))
     assert counted(fleet, market, {}) == {CPU_IN: (4_000, 0)}
 
 
@@ -213,18 +200,15 @@ def test_hubs_share_one_queue_without_counting_it_twice() -> None:
 
 def test_nodes_that_come_and_go_while_it_is_counted_do_no_harm() -> None:
     fleet, market = fleet_of(node("a"), node("b", region="us"))
-    counting = Counting(fleet, market)
+    counting = MarketCount(fleet, market)
     for number in range(100):
         fleet.upsert(node(f"late{number}", region=f"r{number}"))
     fleet.remove("b")
     counting.add(Shape(CORE, "ann", ceiling=100 * CREDIT), 4)
-    counting.show(Shape(CORE, "ann", ceiling=100 * CREDIT), 4)
-    counting.show_floors()
+    counting.add_ceilings(Shape(CORE, "ann", ceiling=100 * CREDIT), 4)
+    counting.add_floors()
     counting.add(Shape(CORE, "ann", ceiling=1), 4)
-    assert {zone: count.demand for zone, count in counting.zones.items()} == {
-        CPU_IN: 4_000,
-        Zone("cpu", "us"): 0,
-    }
+    assert {zone: count.demand for zone, count in counting.zones.items()} == {CPU_IN: 4_000, Zone("cpu", "us"): 0}
 
 
 def test_gpu_jobs_are_counted_by_the_card() -> None:
@@ -243,16 +227,16 @@ def test_depth_shows_floors_and_ceilings_by_the_unit() -> None:
     fleet, market = fleet_of(node("a"), node("b"), node("c", cores=2), spots={CPU_IN: 8 * CREDIT})
     fleet.set_floor("b", 5 * CREDIT)
     fleet.set_floor("c", 50 * CREDIT)
-    counting = Counting(fleet, market)
-    counting.show_floors()
+    counting = MarketCount(fleet, market)
+    counting.add_floors()
     two = replace(CORE, cpu_milli=2_000)
     for shape, jobs in {Shape(two, "ann", ceiling=12 * CREDIT): 3, Shape(CORE, "bob"): 1}.items():
         counting.add(shape, jobs)
-        counting.show(shape, jobs)
+        counting.add_ceilings(shape, jobs)
     found = counting.zones[CPU_IN]
     assert found.floors == {0: 4_000, 5 * CREDIT: 4_000, 50 * CREDIT: 2_000}
     assert found.ceilings == {6 * CREDIT: 6_000, None: 1_000}
-    assert (found.free, found.dear, found.queued, found.nodes) == (8_000, 2_000, 1_000, 3)
+    assert (found.free, found.unmet, found.queued, found.nodes) == (8_000, 2_000, 1_000, 3)
 
 
 def test_levels_are_taken_together_under_the_last_price() -> None:
@@ -292,15 +276,12 @@ class Bazaar:
                 end = self.tick + runs + number % 3
                 self.running.append((end, placement.node_id, placement.reservation))
                 self.work[placement.node_id] += 1
-        counting = Counting(self.fleet, self.market)
+        counting = MarketCount(self.fleet, self.market)
         for shape, jobs in self.backlog.shapes().items():
             counting.add(replace(shape, ceiling=None) if count_priced_out else shape, jobs)
         for zone, found in counting.zones.items():
             self.market.spots[zone] = next_spot(
-                self.market.spot(zone),
-                capacity=found.capacity,
-                demand=found.demand,
-                bounds=self.market.bounds(zone),
+                self.market.spot(zone), capacity=found.capacity, demand=found.demand, bounds=self.market.bounds(zone)
             )
         self.fleet.set_prices(self.market)
 
@@ -381,5 +362,5 @@ def test_four_hundred_nodes_that_join_do_not_stampede_one() -> None:
 
 
 def _in_money(market: Bazaar, node_id: str) -> bool:
-    row = market.fleet.row_of(node_id)
-    return row is not None and bool(market.fleet.table.cpu_met[row])
+    row = market.fleet[node_id].row
+    return row is not None and bool(market.fleet.prices.cpu.met[row])

@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import BadRequest
-from computepool.core.money.money import (
-    AMOUNT_MAX,
-    CREDIT,
-    format_credits,
-    parse_credits,
-    round_down,
-    round_up,
-)
+from computepool.core.money.money import AMOUNT_MAX, CREDIT, format_credits, parse_credits, round_down, round_up
 
 AMOUNTS = st.integers(min_value=0, max_value=AMOUNT_MAX)
 

@@ -32,35 +32,17 @@ TABLE = PriceTable()
 
 
 def node_of(tier: str) -> Capacity:
-    return Capacity(
-        cpu_milli=1000, ram_mb=1000, disk_mb=1000, gpus=(Gpu(name=tier, tier=tier, vram_mb=8000),)
-    )
+    return Capacity(cpu_milli=1000, ram_mb=1000, disk_mb=1000, gpus=(Gpu(name=tier, tier=tier, vram_mb=8000),))
 
 
 # The numbers of the design, as credits per unit-hour in the region that counts once.
 GOLDEN = [
     *(("rtx-5090", 30), ("rtx-4090", 30), ("rtx-3090", 25), ("rtx-4070", 25)),
     *(("rtx-3080", 20), ("rtx-3060", 20), ("rtx-2070", 20)),
-    *(
-        ("gtx-1080ti", 15),
-        ("gtx-1080", 15),
-        ("gtx-1660", 13),
-        ("gpu", 10),
-        ("never-heard-of", 10),
-        ("cpu", 8),
-    ),
+    *(("gtx-1080ti", 15), ("gtx-1080", 15), ("gtx-1660", 13), ("gpu", 10), ("never-heard-of", 10), ("cpu", 8)),
 ]
 RATES = [
-    *(
-        ("us", 100),
-        ("uk", 100),
-        ("gb", 100),
-        ("in", 70),
-        ("india", 70),
-        ("eu", 95),
-        ("de", 95),
-        ("france", 95),
-    ),
+    *(("us", 100), ("uk", 100), ("gb", 100), ("in", 70), ("india", 70), ("eu", 95), ("de", 95), ("france", 95)),
     *(("jp", 100), ("br", 100), ("", 100)),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,15 +15,9 @@ from computepool.core.isolation import Level
 from computepool.core.money.market import Market
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.core.money.pricing import Economy, Zone, charge_of, first_table
-from computepool.core.money.terms import (
-    LARGE_FLEET,
-    Ceilings,
-    agree,
-    default_ceiling,
-    likely_places,
-    places_of,
-)
-from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements
+from computepool.core.money.terms import LARGE_FLEET, Ceilings, agree, default_ceiling, likely_places, places_at
+from computepool.core.placement.gates import could_run
+from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from tests.core.fleets import fleet_of
 
 HOUR_MS = 3_600_000
@@ -41,16 +36,18 @@ def node(number: int, *, tier: str = "", vram_mb: int = 0, region: str = "us", c
     )
 
 
+def places_of(made: Fleet, wanted: Requirements) -> dict[Zone, int]:
+    return places_at(made, wanted, np.flatnonzero(could_run(made, Shape(wanted, "me"), slice(0, made.rows))))
+
+
 def ceiling(market: Market, made: Fleet, wanted: Requirements) -> int:
-    places = places_of(made, wanted, "me") or likely_places(market, wanted)
+    places = places_of(made, wanted) or likely_places(market, wanted)
     return default_ceiling(market, places.items())
 
 
 def test_the_default_ceiling_is_twice_the_highest_price_the_job_could_meet() -> None:
     market = Market(first_table(Economy.MARKET))
-    made = fleet_of(
-        node(1, tier="rtx-4090", vram_mb=24_576), node(2, tier="rtx-3060", vram_mb=12_288, region="in")
-    )
+    made = fleet_of(node(1, tier="rtx-4090", vram_mb=24_576), node(2, tier="rtx-3060", vram_mb=12_288, region="in"))
     assert ceiling(market, made, GPU) == 60 * CREDIT  # 2 × 10 × 3.0 × 1.0
     assert ceiling(market, made, Requirements(cpu_milli=2000)) == 32 * CREDIT  # 2 × 10 × 0.8 × 1.0 × 2 cores
     only_in = Requirements(gpus=1, regions=frozenset({"in"}))
@@ -72,7 +69,7 @@ def test_part_of_a_card_counts_where_it_is_the_greatest_share() -> None:
         node(1, tier="rtx-4090", vram_mb=24_000),
         node(2, tier="rtx-4090", vram_mb=12_000),  # a card that says less than its sisters
     )
-    assert places_of(made, Requirements(vram_mb=6_000), "me") == {Zone("rtx-4090", "us"): 500}
+    assert places_of(made, Requirements(vram_mb=6_000)) == {Zone("rtx-4090", "us"): 500}
     assert ceiling(market, made, Requirements(vram_mb=6_000)) == 30 * CREDIT
 
 
@@ -85,9 +82,7 @@ def test_without_a_node_that_could_run_it_known_prices_decide_then_the_reference
     market.spots[Zone("h100", "in")] = 50 * CREDIT
     assert ceiling(market, fleet_of(), wanted) == 200 * CREDIT
     market.spots[Zone("cpu", "us")] = 30 * CREDIT
-    assert (
-        ceiling(market, fleet_of(), GPU) == 200 * CREDIT
-    )  # of the cards' zones; a core's price is no card's
+    assert ceiling(market, fleet_of(), GPU) == 200 * CREDIT  # of the cards' zones; a core's price is no card's
     assert ceiling(market, fleet_of(), Requirements()) == 32 * CREDIT
 
 

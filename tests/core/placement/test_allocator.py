@@ -256,9 +256,7 @@ def test_the_longest_unused_go_first_in_a_large_fleet() -> None:
 
 
 def test_terms_are_named_and_add_up() -> None:
-    fleet = fleet_of(
-        node("n", gpu(80), tags=frozenset({"lab"}), owner="ann")
-    )  # 40 GB idle: twice what is no waste
+    fleet = fleet_of(node("n", gpu(80), tags=frozenset({"lab"}), owner="ann"))  # 40 GB idle: twice what is no waste
     (placement,) = place(fleet, shape(vram_mb=40_000, prefer_tags=frozenset({"lab", "fast"})))
     assert placement.terms.keys() == TERMS
     assert sum(placement.terms.values()) == pytest.approx(placement.score)

@@ -28,9 +28,7 @@ def fleet_of(slots: int, nodes: int = 1) -> Fleet:
     fleet = Fleet()
     for number in range(nodes):
         capacity = Capacity(cpu_milli=slots * 1_000, ram_mb=1_000_000, disk_mb=1_000_000)
-        profile = NodeProfile(
-            node_id=f"n{number}", name="n", owner="o", capacity=capacity, level=Level.NAMESPACE
-        )
+        profile = NodeProfile(node_id=f"n{number}", name="n", owner="o", capacity=capacity, level=Level.NAMESPACE)
         fleet.upsert(profile)
     return fleet
 
@@ -110,9 +108,7 @@ def test_waiting_saves_nothing_up() -> None:
     """An account whose jobs could not start for a while gets its share from then on, not the share it missed."""
     backlog = filled((f"a{number}", "ann") for number in range(60))
     for number in range(20):
-        backlog.add(
-            f"b{number}", Shape(Requirements(cpu_milli=1_000, tags=frozenset({"x"})), "bob"), age_key="0"
-        )
+        backlog.add(f"b{number}", Shape(Requirements(cpu_milli=1_000, tags=frozenset({"x"})), "bob"), age_key="0")
     fleet = fleet_of(30)
     assert len(taken(backlog, fleet)) == 30
     fleet.upsert(
@@ -266,7 +262,7 @@ def test_what_fits_nowhere_and_goes_away_is_forgotten() -> None:
     for number in range(10):
         backlog.remove(f"h{number}")
     assert not backlog._parked
-    assert not backlog._lines.shapes
+    assert not backlog._queue.shapes
     fleet.set_available("n0", False)
     fleet.set_available("n0", True)
     assert not backlog.unfinished(fleet)
@@ -375,7 +371,7 @@ def test_idle_accounts_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch)
     for number in range(200):
         backlog.add(f"j{number}", Shape(SMALL, f"account{number}"), age_key=f"{number:06}")
         backlog.take(fleet, 1)
-    assert len(backlog._lines._accounts) < 30
+    assert len(backlog._queue._accounts) < 30
 
 
 def test_the_heaps_stay_small_where_nobody_looks() -> None:
@@ -387,9 +383,9 @@ def test_the_heaps_stay_small_where_nobody_looks() -> None:
         backlog.add("come-and-go", Shape(SMALL, "bob"), age_key="1")
         backlog.take(fleet, 1)
         backlog.remove("come-and-go")
-    level = backlog._lines._levels[0]
+    level = backlog._queue._levels[0]
     assert len(level.heap) < 200
-    assert all(len(line.heap) < 200 for line in level.lines.values())
+    assert all(len(queue.heap) < 200 for queue in level.queues.values())
 
 
 class Model:

@@ -27,9 +27,7 @@ numbers = st.integers(0, 20)
 
 
 @given(numbers, numbers, numbers, st.data())
-def test_few_is_no_choice_unless_there_are_no_more(
-    able: int, more: int, others: int, data: st.DataObject
-) -> None:
+def test_few_is_no_choice_unless_there_are_no_more(able: int, more: int, others: int, data: st.DataObject) -> None:
     similar, everybody = able + more, able + more + others
     proven = data.draw(st.integers(0, able))
     open_ = is_open(able=able, proven=proven, similar=similar, everybody=everybody)
@@ -43,9 +41,7 @@ def test_few_is_no_choice_unless_there_are_no_more(
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.booleans(), st.booleans()), max_size=16
-    ),
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.booleans(), st.booleans()), max_size=16),
     st.booleans(),
     st.booleans(),
     st.sets(st.sampled_from("abcdefgh")),
@@ -58,9 +54,7 @@ def test_it_is_what_counting_owners_by_hand_says(
         node(number, owner, ram_mb=64_000 if large else 8_000, tags=("club",) if tagged else ())
         for number, (owner, tagged, large, _) in enumerate(made)
     ]
-    wanted = Requirements(
-        ram_mb=32_000 if by_ram else 256, tags=frozenset({"club"}) if by_tag else frozenset()
-    )
+    wanted = Requirements(ram_mb=32_000 if by_ram else 256, tags=frozenset({"club"}) if by_tag else frozenset())
     fleet = fleet_of(*profiles)
     for number, (*_, known) in enumerate(made):
         fleet.set_newcomer(f"n{number}", not known)

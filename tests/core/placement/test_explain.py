@@ -51,10 +51,7 @@ def test_the_example_everybody_knows() -> None:
     assert (why.nodes, why.eligible_now, why.able, why.unsatisfiable) == (40, 0, 9, False)
     (report,) = [report for report in why.gates if report.gate == "gpu"]
     assert (report.failing, report.failing_even_if_idle, report.passing_without) == (40, 31, 9)
-    assert [(change.change, change.nodes) for change in why.changes] == [
-        ("vram 24 GB → 16 GB", 9),
-        ("no GPU", 9),
-    ]
+    assert [(change.change, change.nodes) for change in why.changes] == [("vram 24 GB → 16 GB", 9), ("no GPU", 9)]
 
 
 def test_it_can_start() -> None:
@@ -80,9 +77,7 @@ def test_all_are_away() -> None:
     fleet = fleet_of(node("a"), node("b"))
     fleet.set_available("a", False)
     fleet.set_available("b", False, NodeStatus.OFFLINE)
-    assert explain(fleet, shape()).sentence == (
-        "Waiting: both nodes are offline; 2 nodes could run it once online."
-    )
+    assert explain(fleet, shape()).sentence == ("Waiting: both nodes are offline; 2 nodes could run it once online.")
     fleet.set_available("a", False, NodeStatus.PAUSED)
     assert "both nodes are offline or paused" in explain(fleet, shape()).sentence
     fleet.set_available("b", True)
@@ -99,7 +94,7 @@ def test_a_full_node_is_named_beside_the_one_that_is_excluded_by_its_id() -> Non
     fleet.set_available("node_2", False, NodeStatus.COOLING_OFF)
     assert "linux-a is cooling off; " in explain(fleet, wanted).sentence
     assert [gate.need for gate in explain(fleet, wanted).gates if gate.gate == "excluded_nodes"] == [
-        "any node but laptop"
+        "any node except laptop"
     ]
     pinned = shape(cpu_milli=2_000, node="node_2")
     assert explain(fleet, pinned).sentence == (
@@ -191,9 +186,7 @@ DENIED = [
 
 
 @pytest.mark.parametrize(("wanted", "said"), DENIED)
-def test_what_no_node_has_is_said_of_none_rather_than_denied_of_all(
-    wanted: dict[str, object], said: str
-) -> None:
+def test_what_no_node_has_is_said_of_none_rather_than_denied_of_all(wanted: dict[str, object], said: str) -> None:
     fleet = fleet_of(*(node(name, python="3.11", region="in") for name in "abc"))
     assert explain(fleet, shape(**wanted)).sentence.startswith(f"No node can run this: {said}")
     some = fleet_of(node("a", python="3.11", region="in"))
@@ -203,19 +196,14 @@ def test_what_no_node_has_is_said_of_none_rather_than_denied_of_all(
 def test_what_the_submitter_cannot_change_is_not_suggested() -> None:
     why = explain(fleet_of(node("n", level=Level.PROCESS)), shape())
     assert why.changes == ()
-    assert why.sentence == "No node can run this: the only node has no sandbox for strangers' jobs."
+    assert why.sentence == "No node can run this: the only node has no sandbox for other accounts' jobs."
 
 
 def test_a_change_that_would_not_help_is_not_suggested() -> None:
     """The node's largest card is of another tier, so less VRAM does not help: only the small one counts."""
-    cards = (
-        Gpu(name="small", tier="rtx-3060", vram_mb=8_000),
-        Gpu(name="large", tier="h100", vram_mb=80_000),
-    )
+    cards = (Gpu(name="small", tier="rtx-3060", vram_mb=8_000), Gpu(name="large", tier="h100", vram_mb=80_000))
     capacity = Capacity(cpu_milli=8_000, ram_mb=32_000, disk_mb=500_000, gpus=cards)
-    why = explain(
-        fleet_of(node("n", capacity=capacity)), shape(vram_mb=96_000, tiers=frozenset({"rtx-3060"}))
-    )
+    why = explain(fleet_of(node("n", capacity=capacity)), shape(vram_mb=96_000, tiers=frozenset({"rtx-3060"})))
     assert [change.change for change in why.changes] == ["no GPU"]
 
 
@@ -225,7 +213,7 @@ def test_avoiding_a_node_is_explained_and_does_not_make_it_hopeless() -> None:
     why = explain(fleet, Shape(Requirements(), "ann", avoid_node="bad"))
     assert not why.unsatisfiable
     assert {report.gate: report.failing for report in why.gates}["avoid"] == 1
-    verdicts = {verdict.node_id: verdict for verdict in preview(fleet, shape(), 9)}
+    verdicts = {verdict.profile.node_id: verdict for verdict in preview(fleet, shape(), 9)}
     assert verdicts["bad"].ok
 
 
@@ -237,7 +225,7 @@ def test_preview_has_the_allocators_order_then_the_nearest_misses() -> None:
         node("better", cores=4),
     )
     verdicts = preview(fleet, shape(cpu_milli=4_000), 10)
-    assert [verdict.node_id for verdict in verdicts] == ["better", "good", "near", "far"]
+    assert [verdict.profile.node_id for verdict in verdicts] == ["better", "good", "near", "far"]
     assert [verdict.ok for verdict in verdicts] == [True, True, False, False]
     assert verdicts[0].score > verdicts[1].score > 0
     assert sum(verdicts[0].terms.values()) == pytest.approx(verdicts[0].score)
@@ -248,14 +236,7 @@ def test_preview_has_the_allocators_order_then_the_nearest_misses() -> None:
 
 def test_what_a_node_has_is_said_for_every_gate() -> None:
     fleet = fleet_of(
-        node(
-            "n",
-            vram_gb=(24, 12),
-            region="in",
-            tags=frozenset({"laptop"}),
-            level=Level.PROCESS,
-            lends_gpus=False,
-        )
+        node("n", vram_gb=(24, 12), region="in", tags=frozenset({"laptop"}), level=Level.PROCESS, lends_gpus=False)
     )
     place(fleet, Shape(Requirements(vram_mb=8_000), "owner"))
     fleet.set_available("n", False)
@@ -288,13 +269,13 @@ def test_what_a_node_has_is_said_for_every_gate() -> None:
         "needs tags lab (no tag lab)",
         "needs no tag laptop (tag laptop)",
         "needs property os=debian (no property)",
-        "needs any node but n (is n)",
+        "needs any node except n (is n)",
         "needs node m (is n)",
         "needs mesh version 2 (mesh version unknown)",
         "needs Python 3.12 (Python unknown)",
         "needs isolation gvisor (isolation process)",
-        "needs a sandbox, or an owner who trusts this account (no sandbox for strangers' jobs)",
-        "needs a GPU that its owner lends to others (a GPU for its owner and trusted accounts only)",
+        "needs a sandbox, or an owner who trusts this account (no sandbox for other accounts' jobs)",
+        "needs a GPU that its owner lends to other accounts (a GPU for its owner and trusted accounts only)",
     ]
     assert [gate.gate for gate in verdict.failed if gate.busy] == ["available"]
     for gate in explain(fleet, wanted).gates:
@@ -311,12 +292,7 @@ def test_a_node_learns_why_it_gets_no_work() -> None:
         shape(): 9,
     }
     verdicts = explain_node(fleet, "n", waiting)
-    assert [(verdict.queued, verdict.ok) for verdict in verdicts] == [
-        (9, True),
-        (5, False),
-        (3, False),
-        (2, False),
-    ]
+    assert [(verdict.queued, verdict.ok) for verdict in verdicts] == [(9, True), (5, False), (3, False), (2, False)]
     assert verdicts[1].shape == "1 core, 256 MB RAM, 24 GB of VRAM"
     assert verdicts[1].reason == "needs 24 GB of VRAM (12 GB of VRAM free)"
     with pytest.raises(KeyError):
@@ -340,9 +316,7 @@ def test_of_a_named_host_its_own_reason_is_said() -> None:
 
 def test_two_reasons_of_a_named_host_are_both_said() -> None:
     fleet = named_host(minutes_max=5, deny_labels=frozenset({"ml"}))
-    assert explain(
-        fleet, shape(node="node_1", minutes=60, labels=frozenset({"ml"}), cpu_milli=64_000)
-    ).sentence == (
+    assert explain(fleet, shape(node="node_1", minutes=60, labels=frozenset({"ml"}), cpu_milli=64_000)).sentence == (
         "No node can run this: oldlaptop has fewer than 64 cores and its owner takes no jobs labelled ml."
     )
 
@@ -366,9 +340,7 @@ def test_that_others_are_free_is_not_said_of_a_named_host() -> None:
 def test_the_only_node_is_paused() -> None:
     fleet = fleet_of(node("a"))
     fleet.set_available("a", False, NodeStatus.PAUSED)
-    assert explain(fleet, shape()).sentence == (
-        "Waiting: the only node is paused; it could run this once resumed."
-    )
+    assert explain(fleet, shape()).sentence == ("Waiting: the only node is paused; it could run this once resumed.")
 
 
 def test_every_gate_has_words_for_one_host() -> None:

@@ -100,10 +100,7 @@ def check_changes(pair: Pair, shape: Shape) -> None:
 @FEWER
 @given(loaded_fleets(), shapes)
 def test_a_single_change_is_found_where_there_is_one(pair: Pair, shape: Shape) -> None:
-    near = [
-        [gate for gate, ok in verdict.items() if not ok]
-        for verdict in passes(pair, shape, idle=False).values()
-    ]
+    near = [[gate for gate, ok in verdict.items() if not ok] for verdict in passes(pair, shape, idle=False).values()]
     if any(len(failed) == 1 and failed[0] in MENDABLE for failed in near) and [] not in near:
         changes = explain(pair.fleet, shape).changes
         assert changes
@@ -118,10 +115,10 @@ def test_preview_says_what_the_allocator_does(pair: Pair, shape: Shape, limit: i
     allowed = may_start(pair.nodes.values(), shape)
     now = passes(pair, shape, idle=False)
     assert len(verdicts) == min(limit, len(pair.nodes))
-    assert {verdict.node_id for verdict in verdicts if verdict.ok} <= allowed
+    assert {verdict.profile.node_id for verdict in verdicts if verdict.ok} <= allowed
     assert sum(verdict.ok for verdict in verdicts) == min(limit, len(allowed))
     for verdict in verdicts:
-        failed = {gate for gate, ok in now[verdict.node_id].items() if not ok}
+        failed = {gate for gate, ok in now[verdict.profile.node_id].items() if not ok}
         assert {gate.gate for gate in verdict.failed} == failed
     if allowed:
         assert place(pair.fleet, shape)[0].node_id == verdicts[0].node_id

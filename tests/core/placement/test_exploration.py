@@ -21,9 +21,7 @@ def fleet_of(**known: tuple[float, tuple[float, float]]) -> Fleet:
     fleet = Fleet()
     for node_id, (score, evidence) in known.items():
         capacity = Capacity(cpu_milli=10**8, ram_mb=2 * 10**9, disk_mb=2 * 10**9)
-        fleet.upsert(
-            NodeProfile(node_id=node_id, name=node_id, owner="o", capacity=capacity, level=Level.NAMESPACE)
-        )
+        fleet.upsert(NodeProfile(node_id=node_id, name=node_id, owner="o", capacity=capacity, level=Level.NAMESPACE))
         fleet.set_reliability(node_id, score, evidence)
     return fleet
 
@@ -35,10 +33,7 @@ def pool() -> Fleet:
 def shares(share: float, *, seed: int = 1, value: int = 0, count: int = 4_000) -> Counter[str]:
     fleet = pool()
     search = Search(
-        fleet,
-        Shape(Requirements(minutes=60), "sam", ceiling=value),
-        count,
-        explorer=Explorer(Random(seed), share),
+        fleet, Shape(Requirements(minutes=60), "sam", ceiling=value), count, explorer=Explorer(Random(seed), share)
     )
     return Counter(placement.node_id for _ in range(count) if (placement := search.place()) is not None)
 

@@ -66,7 +66,7 @@ def test_the_gate_and_the_offer_never_disagree(pair: Pair, prices: PlainPrices, 
         tier = plain.profile.capacity.tier
         floor = market.floor_in(offer.zone.tier, node_tier=tier, floor=plain.floor or 0)
         agreed = floor <= market.table.net_of(offer.spot) and (ceiling is None or offer.price <= ceiling)
-        row = pair.fleet.row_of(node_id)
+        row = pair.fleet[node_id].row
         assert row is not None
         assert (passed is None or bool(passed[row])) == (own or agreed)
         assert not own or offer.price == 0
@@ -90,9 +90,7 @@ def test_no_trade_beyond_a_floor_or_a_ceiling(pair: Pair, prices: PlainPrices, w
 @pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(st.lists(markets, min_size=1, max_size=4), loaded_fleets(), st.data())
-def test_following_prices_is_being_made_with_them(
-    history: list[PlainPrices], pair: Pair, data: st.DataObject
-) -> None:
+def test_following_prices_is_being_made_with_them(history: list[PlainPrices], pair: Pair, data: st.DataObject) -> None:
     """Whatever came before: floors and prices of the end are all that counts."""
     assume(pair.nodes)
     for prices in history:
@@ -182,12 +180,7 @@ def test_a_node_that_moves_pays_the_price_of_its_new_region() -> None:
 
 
 def test_extreme_tables_stay_within_64_bits() -> None:
-    table = {
-        "base": 10**12,
-        "tiers": {"cpu": 100_000, "gpu": 100_000},
-        "regions": {"in": 100_000},
-        "spot_range": 100,
-    }
+    table = {"base": 10**12, "tiers": {"cpu": 100_000, "gpu": 100_000}, "regions": {"in": 100_000}, "spot_range": 100}
     market = market_of({CPU_IN: 10**30}, **table)
     fleet = fleet_of(node("a"), market=market)
     assert market.spot(CPU_IN) == AMOUNT_MAX
@@ -301,9 +294,7 @@ def test_price_and_size_can_change_together() -> None:
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_cheapest_offer_is_found_among_classes(count: int) -> None:
     market = market_of({CPU_IN: 9 * CREDIT, Zone("cpu", "us"): 8 * CREDIT})
-    fleet = fleet_of(
-        *(node(f"in{number}") for number in range(count)), node("us", region="us"), market=market
-    )
+    fleet = fleet_of(*(node(f"in{number}") for number in range(count)), node("us", region="us"), market=market)
     offer = cheapest(fleet, shape(), np.arange(fleet.rows))
     assert offer is not None
     assert (offer.zone, offer.price) == (Zone("cpu", "us"), 8 * CREDIT)

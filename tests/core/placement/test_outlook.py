@@ -27,12 +27,7 @@ NODE = st.tuples(
     st.sampled_from([None, 0, 5 * CREDIT, 50 * CREDIT]),  # floor
 )
 WANTED = st.sampled_from(
-    [
-        Requirements(),
-        Requirements(cpu_milli=2_000),
-        Requirements(gpus=1),
-        Requirements(vram_mb=10_000, gpus=1),
-    ]
+    [Requirements(), Requirements(cpu_milli=2_000), Requirements(gpus=1), Requirements(vram_mb=10_000, gpus=1)]
 )
 
 
@@ -40,24 +35,13 @@ def profile(number: int, card: tuple[str, int] | None, region: str, *, owner: st
     gpus = () if card is None else (Gpu(name=card[0], tier=card[0], vram_mb=card[1]),)
     capacity = Capacity(cpu_milli=cores, ram_mb=65_536, disk_mb=100_000, gpus=gpus)
     return NodeProfile(
-        node_id=f"n{number}",
-        name=f"n{number}",
-        owner=owner,
-        region=region,
-        level=Level.NAMESPACE,
-        capacity=capacity,
+        node_id=f"n{number}", name=f"n{number}", owner=owner, region=region, level=Level.NAMESPACE, capacity=capacity
     )
 
 
-@given(
-    nodes=st.lists(NODE, max_size=8),
-    wanted=WANTED,
-    ceiling=st.sampled_from([0, 6 * CREDIT, 25 * CREDIT, 10**12]),
-)
+@given(nodes=st.lists(NODE, max_size=8), wanted=WANTED, ceiling=st.sampled_from([0, 6 * CREDIT, 25 * CREDIT, 10**12]))
 def test_the_columns_agree_with_the_nodes(
-    nodes: list[tuple[tuple[str, int] | None, str, str, int, bool, int | None]],
-    wanted: Requirements,
-    ceiling: int,
+    nodes: list[tuple[tuple[str, int] | None, str, str, int, bool, int | None]], wanted: Requirements, ceiling: int
 ) -> None:
     market = Market(first_table(Economy.MARKET))
     market.spots[Zone("rtx-4090", "in")] = 30 * CREDIT
@@ -83,16 +67,14 @@ def test_the_columns_agree_with_the_nodes(
         agreed[key] += pays
         now[key] += pays and takes_work
     seen = outlook(fleet, market, shape)
-    assert {(stand.offer, stand.own): stand.able for stand in seen.stands} == dict(able)
-    assert {(s.offer, s.own): (s.agreed, s.now) for s in seen.stands} == {
-        key: (agreed[key], now[key]) for key in able
-    }
+    assert {(group.offer, group.own): group.able for group in seen.groups} == dict(able)
+    assert {(s.offer, s.own): (s.agreed, s.now) for s in seen.groups} == {key: (agreed[key], now[key]) for key in able}
     assert (seen.nodes, seen.able, seen.now) == (len(nodes), able.total(), now.total())
-    prices = [stand.offer.price for stand in seen.stands]
+    prices = [group.offer.price for group in seen.groups]
     assert prices == sorted(prices)
     likely = seen.likely()
     assert bool(likely) == bool(able)
-    assert all(stand.now for stand in likely) or not seen.now
+    assert all(group.now for group in likely) or not seen.now
 
 
 def test_an_empty_fleet_offers_nothing() -> None:
@@ -102,13 +84,7 @@ def test_an_empty_fleet_offers_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("values", "half", "most"),
-    [
-        ([7], 7, 7),
-        ([1, 2], 1, 2),
-        ([1, 2, 3], 2, 3),
-        (list(range(1, 11)), 5, 9),
-        (list(range(1, 101)), 50, 90),
-    ],
+    [([7], 7, 7), ([1, 2], 1, 2), ([1, 2, 3], 2, 3), (list(range(1, 11)), 5, 9), (list(range(1, 101)), 50, 90)],
 )
 def test_percentiles_are_values_that_occurred(values: list[int], half: int, most: int) -> None:
     assert (percentile(values, 50), percentile(values, 90)) == (half, most)

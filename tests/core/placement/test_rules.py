@@ -57,14 +57,12 @@ def test_a_smaller_job_is_never_refused_for_what_it_dropped(rules: Rules, demand
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(RULES)), max_size=60))
-def test_the_book_keeps_each_set_of_rules_once_and_no_longer_than_needed(
-    changes: list[tuple[int, Rules]],
-) -> None:
+def test_the_book_keeps_each_set_of_rules_once_and_no_longer_than_needed(changes: list[tuple[int, Rules]]) -> None:
     book, numbers, plain = RuleBook(), [0] * 6, [NONE] * 6
     for node, rules in changes:
         numbers[node], plain[node] = book.change(numbers[node], rules), rules
         assert [book[number] for number in numbers] == plain
-        assert book.ruled == sum(not rules.empty for rules in plain)
+        assert book.empty == all(rules == NONE for rules in plain)
         assert book.scored == any(rules.score_min for rules in plain)
         # None, those of six nodes, and one more while a node changes its own.
         assert len(book.verdicts("label", Demand(account="ann"))) <= 8
@@ -76,9 +74,7 @@ def test_a_pool_without_rules_is_not_asked() -> None:
     fleet = _fleet(3)
     shape = Shape(Requirements(labels=frozenset({"ml"}), minutes=10), "ann")
     asked = {
-        name
-        for name in gates.judge(fleet, shape).now
-        if name.startswith("rule_") or name == "submitter_reputation"
+        name for name in gates.judge(fleet, shape).now if name.startswith("rule_") or name == "submitter_reputation"
     }
     assert asked == set()
 

@@ -47,9 +47,7 @@ CASES = [
 
 @pytest.mark.parametrize("job_cores", [1, 4])
 @pytest.mark.parametrize(("tiers", "asked_gb", "winner"), CASES)
-def test_the_faster_tier_wins_unless_the_waste_is_large(
-    tiers: str, asked_gb: int, winner: str, job_cores: int
-) -> None:
+def test_the_faster_tier_wins_unless_the_waste_is_large(tiers: str, asked_gb: int, winner: str, job_cores: int) -> None:
     wanted = shape(gpus=1, vram_mb=asked_gb * 1_000, cpu_milli=job_cores * 1_000)
     for order in (tiers.split(), tiers.split()[::-1]):
         nodes = (node(tier, gpu(CARDS[tier][0], tier), cores=CARDS[tier][1]) for tier in order)

@@ -50,28 +50,14 @@ values = st.recursive(
 )
 #: Anything a stranger might send in place of a value: JSON that means nothing, tags with nonsense under them.
 tags = st.sampled_from(
-    [
-        "$tuple",
-        "$dict",
-        "$array",
-        "$scalar",
-        "$float",
-        "$int",
-        "$decimal",
-        "$complex",
-        "$set",
-        "$pickle",
-        "$x",
-    ]
+    ["$tuple", "$dict", "$array", "$scalar", "$float", "$int", "$decimal", "$complex", "$set", "$pickle", "$x"]
 )
 nonsense = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(tags | st.sampled_from(["dtype", "shape", "data", "a"]), inner, max_size=3)
-        | st.fixed_dictionaries(
-            {"dtype": st.sampled_from(["<f8", "|V0", "<i8", "O"]), "shape": inner, "data": inner}
-        )
+        | st.fixed_dictionaries({"dtype": st.sampled_from(["<f8", "|V0", "<i8", "O"]), "shape": inner, "data": inner})
     ),
     max_leaves=8,
 )
@@ -243,9 +229,7 @@ def test_hostile_values_take_no_time_and_no_memory() -> None:
     assert time.process_time() - started < 20, "256 pairs, each a moment"
 
 
-@pytest.mark.parametrize(
-    "text", ["1" * 250_000 + "x", "1e" * 100_000, "-" * 200_000, "1." * 100_000, ". " * 99_999]
-)
+@pytest.mark.parametrize("text", ["1" * 250_000 + "x", "1e" * 100_000, "-" * 200_000, "1." * 100_000, ". " * 99_999])
 def test_hostile_texts_take_no_time(text: str) -> None:
     started = time.process_time()
     assert not same_text(text, text + "!", MILLIONTH)
@@ -289,9 +273,7 @@ def test_how_it_is_not_written(text: str) -> None:
 
 
 @given(st.lists(st.integers(0, 30), max_size=7), st.integers(0, 5))
-def test_each_result_is_near_the_first_of_its_class_and_of_no_earlier_one(
-    found: list[int], near: int
-) -> None:
+def test_each_result_is_near_the_first_of_its_class_and_of_no_earlier_one(found: list[int], near: int) -> None:
     kinds = classes(len(found), lambda a, b: abs(found[a] - found[b]) <= near)
     assert isinstance(kinds, list)
     for place, kind in enumerate(kinds):

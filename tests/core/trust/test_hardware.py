@@ -119,9 +119,7 @@ def test_an_unknown_card_counts_as_no_more_than_the_best_of_its_family(
 
 
 @given(UNLISTED, GFLOPS, GFLOPS, st.none() | TIERS)
-def test_a_slower_unknown_card_never_gets_a_higher_tier(
-    claim: str, one: int, other: int, before: str | None
-) -> None:
+def test_a_slower_unknown_card_never_gets_a_higher_tier(claim: str, one: int, other: int, before: str | None) -> None:
     slow, fast = sorted((one, other))
     assert speed_of(gpu_tier(claim, slow, before)) <= speed_of(gpu_tier(claim, fast, before))
 
@@ -155,12 +153,8 @@ def test_a_card_that_no_table_knows_counts_by_its_speed(claim: str, gflops: int 
 
 def test_lower_tiers_are_paid_less() -> None:
     table = PriceTable()
-    capacity = Capacity(
-        cpu_milli=4000, ram_mb=1, disk_mb=1, gpus=(Gpu(name="x", tier="rtx-4090", vram_mb=24_000),)
-    )
-    slow = truthful(
-        capacity, decide(Truth(scores=Scores(cpu=150, gflops=(12_000,))), ["rtx-4090"], now_ms=NOW)
-    )
+    capacity = Capacity(cpu_milli=4000, ram_mb=1, disk_mb=1, gpus=(Gpu(name="x", tier="rtx-4090", vram_mb=24_000),))
+    slow = truthful(capacity, decide(Truth(scores=Scores(cpu=150, gflops=(12_000,))), ["rtx-4090"], now_ms=NOW))
     for wanted in (Requirements(), Requirements(gpus=1)):
         paid = table.reference(zone_of(wanted, slow, region="in"))
         assert paid < table.reference(zone_of(wanted, capacity, region="in"))
@@ -204,10 +198,7 @@ def test_slower_than_half_again_is_lowered_and_less_is_not(slowdown: float, tier
 
 def test_truth_survives_being_stored() -> None:
     truth = Truth(
-        scores=Scores(cpu=7, gflops=(1, None)),
-        notes=("no",),
-        history=((5, Scores(cpu=3)),),
-        gpu_tiers=("l4",),
+        scores=Scores(cpu=7, gflops=(1, None)), notes=("no",), history=((5, Scores(cpu=3)),), gpu_tiers=("l4",)
     )
     truth = dataclasses.replace(truth, gpu_speed=RelativeSpeed().add(1.0, "acc"))
     assert from_json(to_json(truth)) == truth
@@ -220,9 +211,7 @@ def race(factor: float, *, jobs: int, spread: float, seed: int) -> RelativeSpeed
     for _ in range(jobs):
         for node in range(5):
             ran_ms = round(1_000 * (factor if node == 0 else 1.0) * chance.uniform(1 / spread, spread))
-            slower = peers.compare(
-                "spec", "l4", node_id=f"n{node}", owner=f"o{node}", ran_ms=ran_ms, peers_min=3
-            )
+            slower = peers.compare("spec", "l4", node_id=f"n{node}", owner=f"o{node}", ran_ms=ran_ms, peers_min=3)
             if node == 0 and slower is not None:
                 speed = speed.add(slower, "acc")
     return speed

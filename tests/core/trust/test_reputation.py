@@ -28,15 +28,13 @@ from computepool.core.trust.reputation import (
     node_of,
     number_of,
     read,
-    recompute,
     update,
 )
+from tests.core.trust.histories import recompute
 
 GOOD, BAD = Evidence.VERIFIED, Evidence.NODE_FAULT
 INTEGRITY = (Evidence.REFUTED, Evidence.PADDED, Evidence.PROBE_RIGHT, Evidence.PROBE_WRONG, Evidence.PARDONED)
-NOTHING = [
-    evidence for evidence, weight in WEIGHTS.items() if not weight.quarters and evidence not in INTEGRITY
-]
+NOTHING = [evidence for evidence, weight in WEIGHTS.items() if not weight.quarters and evidence not in INTEGRITY]
 
 
 def after(history: str, *, begin: Reputation = NEWCOMER, at_ms: int = 0) -> Reputation:
@@ -78,11 +76,7 @@ GOLDEN = (1_796_655_034_032, 1_099_511_627_776)
 
 outcomes = st.lists(
     st.builds(
-        ReputationEvent,
-        st.just("n"),
-        st.sampled_from(list(Evidence)),
-        st.integers(0, 400 * DAY_MS),
-        st.booleans(),
+        ReputationEvent, st.just("n"), st.sampled_from(list(Evidence)), st.integers(0, 400 * DAY_MS), st.booleans()
     ),
     max_size=60,
 )
@@ -97,9 +91,7 @@ def test_a_score_is_a_share(reputation: Reputation, now_ms: int) -> None:
 
 
 @given(reputations, st.sampled_from(list(Evidence)))
-def test_a_success_never_lowers_a_score_and_a_fault_never_lifts_it(
-    reputation: Reputation, evidence: Evidence
-) -> None:
+def test_a_success_never_lowers_a_score_and_a_fault_never_lifts_it(reputation: Reputation, evidence: Evidence) -> None:
     now_ms = reputation.changed_at_ms + 1
     before = reputation.score(now_ms)
     later = update(reputation, ReputationEvent("n", evidence, now_ms)).score(now_ms)
@@ -121,9 +113,7 @@ def test_three_faults_in_a_row_are_felt(reputation: Reputation) -> None:
 
 
 @given(reputations, st.integers(0, 3_000 * DAY_MS))
-def test_silence_lifts_nobody_above_what_they_were_or_a_newcomer(
-    reputation: Reputation, quiet_ms: int
-) -> None:
+def test_silence_lifts_nobody_above_what_they_were_or_a_newcomer(reputation: Reputation, quiet_ms: int) -> None:
     now = reputation.score(reputation.changed_at_ms)
     later = reputation.score(reputation.changed_at_ms + quiet_ms)
     assert later <= max(now, NEWCOMER_SCORE) + 1e-9
@@ -135,9 +125,7 @@ def test_little_by_little_is_all_at_once(history: list[ReputationEvent], cut: in
 
 
 @given(reputations, outcomes, st.integers(1, 9))
-def test_told_often_at_once_is_told_one_by_one(
-    before: Reputation, history: list[ReputationEvent], times: int
-) -> None:
+def test_told_often_at_once_is_told_one_by_one(before: Reputation, history: list[ReputationEvent], times: int) -> None:
     for outcome in history:
         assert update(before, outcome, times=times) == recompute([outcome] * times, before)
 
@@ -182,10 +170,7 @@ def test_whole_numbers_follow_the_formula_in_floats(history: str) -> None:
 @given(reputations)
 def test_four_unverified_successes_are_one_verified(reputation: Reputation) -> None:
     now_ms = reputation.changed_at_ms
-    quarters, whole = (
-        after("....", begin=reputation, at_ms=now_ms),
-        after("+", begin=reputation, at_ms=now_ms),
-    )
+    quarters, whole = (after("....", begin=reputation, at_ms=now_ms), after("+", begin=reputation, at_ms=now_ms))
     assert abs(quarters.success - whole.success) <= 4
     assert abs(quarters.failure - whole.failure) <= 4
 
@@ -221,9 +206,7 @@ def test_tenure_counts_days_with_a_success() -> None:
 
 
 @given(reputations, st.integers(1, 40 * DAY_MS))
-def test_a_confirmation_completes_what_was_counted_at_acceptance(
-    reputation: Reputation, later_ms: int
-) -> None:
+def test_a_confirmation_completes_what_was_counted_at_acceptance(reputation: Reputation, later_ms: int) -> None:
     """Nothing twice: a success and its later confirmation are one verified success, whatever lies between."""
     at_ms = reputation.changed_at_ms
     once = after("+", begin=reputation, at_ms=at_ms)
@@ -251,9 +234,7 @@ def test_only_verified_work_for_others_makes_a_streak_and_a_wrong_result_ends_it
     assert penalised.score(9) == found.score(9)
 
 
-@pytest.mark.parametrize(
-    ("faults", "minutes"), [(0, 0), (2, 0), (3, 5), (4, 10), (5, 20), (12, 1440), (99, 1440)]
-)
+@pytest.mark.parametrize(("faults", "minutes"), [(0, 0), (2, 0), (3, 5), (4, 10), (5, 20), (12, 1440), (99, 1440)])
 def test_the_breaker_rests_twice_as_long_each_time(faults: int, minutes: int) -> None:
     rest = cool_off_ms(faults, limit=3, base_ms=300_000, max_ms=DAY_MS)
     assert rest == minutes * 60_000
@@ -305,20 +286,11 @@ def test_a_success_that_was_verified_is_said_once() -> None:
         event("attempt.verified", reason="verified", job_id="l", attempt_id="l-1"),
         event("job.succeeded", job_id="l", attempt_id="l-2"),  # another attempt was accepted
     ]
-    assert [event["attempt_id"] for event in counted_once(said)] == [
-        "j-1",
-        "j-2",
-        "k-1",
-        "k-1",
-        "l-1",
-        "l-2",
-    ]
+    assert [event["attempt_id"] for event in counted_once(said)] == ["j-1", "j-2", "k-1", "k-1", "l-1", "l-2"]
 
 
 @given(reputations, st.integers(0, 400 * DAY_MS))
-def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(
-    before: Reputation, later_ms: int
-) -> None:
+def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(before: Reputation, later_ms: int) -> None:
     now_ms = before.changed_at_ms + later_ms
     heir = inherit(before, now_ms)
     assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))

@@ -7,15 +7,7 @@ import re
 import pytest
 
 from computepool.core.resources import CPU_TIERS
-from computepool.core.trust.tiers import (
-    GPU_PATTERNS,
-    OTHER_FAMILY,
-    TIER_SPEED,
-    family_of,
-    region_of,
-    speed_of,
-    tier_of,
-)
+from computepool.core.trust.tiers import GPU_PATTERNS, OTHER_FAMILY, TIER_SPEED, family_of, region_of, speed_of, tier_of
 
 CARDS = [
     ("NVIDIA GeForce RTX 5090", "rtx-5090"),
@@ -62,6 +54,7 @@ CARDS = [
     ("Intel(R) Arc(TM) B580 Graphics", "arc-b580"),
     ("Matrox G200eR2", "gpu"),
     ("NVIDIA T400 4GB", "gpu"),
+    *((name, "gpu") for name in ("4090", "Fake 4090", "GTX 4090", "Radeon 4090")),
     ("", "cpu"),
     ("  ", "cpu"),
 ]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.trust.uptime import HOUR_MS, shares, within
+from computepool.core.money.pricing import HOUR_MS
+from computepool.core.trust.uptime import shares, within
 
 NOW = 1000
 SPANS = st.lists(st.tuples(st.integers(0, NOW), st.integers(0, NOW)), max_size=12)
 
 
 @given(SPANS, st.integers(0, NOW), st.integers(0, NOW))
-def test_covered_time_is_what_counting_moments_gives(
-    spans: list[tuple[int, int]], begin: int, end: int
-) -> None:
+def test_covered_time_is_what_counting_moments_gives(spans: list[tuple[int, int]], begin: int, end: int) -> None:
     moments = {at for since, until in spans for at in range(max(since, begin), min(until, end))}
     assert within(spans, begin, end) == len(moments)
 

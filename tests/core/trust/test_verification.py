@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import BadRequest
-from computepool.core.trust import verification
+from computepool.core.money.pricing import PPM
 from computepool.core.trust.verification import (
+    CHEATS,
     CHECK_FLOOR_PPM,
-    PPM,
     QUORUM_MAX,
     STREAK_FREE,
-    First,
     Mode,
     Result,
     Ruling,
@@ -31,9 +30,7 @@ from computepool.core.trust.verification import (
 QUORUMS = st.integers(2, QUORUM_MAX).map(lambda k: VerificationPolicy(Mode.QUORUM, quorum=k))
 CONFIDENCES = st.floats(0.5, 0.999_999).map(with_confidence)
 POLICIES = st.one_of(st.just(VerificationPolicy(Mode.ADAPTIVE)), QUORUMS, CONFIDENCES)
-RESULTS = st.lists(
-    st.builds(Result, kind=st.integers(0, 4), streak=st.integers(0, 200)), min_size=1, max_size=9
-)
+RESULTS = st.lists(st.builds(Result, kind=st.integers(0, 4), streak=st.integers(0, 200)), min_size=1, max_size=9)
 
 
 @given(POLICIES)
@@ -44,8 +41,7 @@ def test_a_policy_reads_back_as_it_was_written(policy: VerificationPolicy) -> No
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "quorum", "quorum:1", "quorum:6", "quorum:22", "quorum:²", "confidence:", "confidence:1", "x"],
+    "text", ["", "quorum", "quorum:1", "quorum:6", "quorum:22", "quorum:²", "confidence:", "confidence:1", "x"]
 )
 def test_nonsense_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(BadRequest, match=r"adaptive|between"):
@@ -135,7 +131,7 @@ def test_who_passed_more_checks_is_believed_more(streak: int) -> None:
 
 def test_no_share_of_falsified_results_gets_past_the_credibility() -> None:
     """Of a cheat who falsifies a share s, passed k checks, a result is wrong with s(1 − s)^k f / (1 − f) at the most."""
-    f = verification.CHEATS
+    f = CHEATS
     for k in (1, 5, 20, 100):
         worst = max(s / 1_000 * (1 - s / 1_000) ** k for s in range(1_001)) * f / (1 - f)
         assert 1 - credibility(k) >= worst - 1e-12
@@ -156,24 +152,9 @@ def test_how_many_strangers_it_takes(wanted: float, runs: int) -> None:
     assert with_confidence(wanted).runs == runs
 
 
-@given(
-    st.integers(0, 10_000),
-    st.integers(0, PPM - 1),
-    st.integers(0, 200),
-    st.none() | st.integers(0, 200),
-    st.booleans(),
-)
-def test_who_is_free_never_makes_a_result_believed(
-    streak: int, draw: int, value: int, cap: int | None, others: bool
-) -> None:
-    """A newcomer, or a job worth more than its node is trusted with, is due whatever the draw; nobody waits in vain."""
-    drawn = draw < check_chance(streak, value=value, cap=cap)
-    first = verification.judge_first(drawn=drawn, others=others)
+@given(st.integers(0, 10_000), st.integers(0, 200), st.none() | st.integers(0, 200))
+def test_newcomers_and_jobs_above_the_cap_are_always_checked(streak: int, value: int, cap: int | None) -> None:
+    chance = check_chance(streak, value=value, cap=cap)
     if streak < STREAK_FREE or (cap is not None and value > cap):
-        assert first is not First.UNCHECKED
-    assert (first is First.WAIT) <= others
-    assert (first is First.ALONE) <= (not others)
-    believed = [
-        verification.judge_first(drawn=drawn, others=any_) is First.UNCHECKED for any_ in (True, False)
-    ]
-    assert believed[0] == believed[1]
+        assert chance == PPM
+    assert CHECK_FLOOR_PPM <= chance <= PPM

@@ -13,12 +13,12 @@ from computepool.core.trust.reputation import (
     Reputation,
     ReputationEvent,
     inherit,
-    recompute,
     refuted_by,
     update,
 )
 from computepool.core.trust.reputation import read as read_event
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation, decode, encode, remember
+from tests.core.trust.histories import recompute
 
 RIGHT, WRONG = Evidence.PROBE_RIGHT, Evidence.PROBE_WRONG
 people = st.integers(1, 6)
@@ -35,17 +35,13 @@ wrongs = st.builds(
     ),
     violations,
 )
-probes = st.builds(
-    ReputationEvent, st.just("n"), st.sampled_from([RIGHT, WRONG]), st.integers(1, 100 * DAY_MS)
-)
+probes = st.builds(ReputationEvent, st.just("n"), st.sampled_from([RIGHT, WRONG]), st.integers(1, 100 * DAY_MS))
 histories = st.lists(wrongs | probes, max_size=25).map(lambda found: sorted(found, key=lambda one: one.at_ms))
 
 
 def wrong(*who: int, begin: Reputation = NEWCOMER, at_ms: int = DAY_MS, **said: object) -> Reputation:
     """One after the other, about jobs of these."""
-    said_ = [
-        ReputationEvent("n", Evidence.REFUTED, at_ms + place, by=by, **said) for place, by in enumerate(who)
-    ]  # type: ignore[arg-type]
+    said_ = [ReputationEvent("n", Evidence.REFUTED, at_ms + place, by=by, **said) for place, by in enumerate(who)]  # type: ignore[arg-type]
     return recompute(said_, begin)
 
 
@@ -91,9 +87,7 @@ def test_a_ban_follows_from_wrong_answers_or_from_many_who_do_not_belong_togethe
     found, failed, cleared = NEWCOMER, 0, False
     for each in history:
         before, found = found, update(found, each)
-        failed = (
-            0 if found.probation_at_ms and not before.probation_at_ms else failed + (each.evidence is WRONG)
-        )
+        failed = 0 if found.probation_at_ms and not before.probation_at_ms else failed + (each.evidence is WRONG)
         cleared = cleared or found.cleared_at_ms > before.cleared_at_ms
         if found.banned_at_ms and not before.banned_at_ms:
             old = [v for v in decode(found.violations) if v.old]
@@ -106,9 +100,7 @@ def test_a_ban_follows_from_wrong_answers_or_from_many_who_do_not_belong_togethe
 def test_what_the_tests_decide() -> None:
     suspect = wrong(1, 2, 1)
     assert suspect.probation_at_ms
-    assert update(suspect, ReputationEvent("n", Evidence.VERIFIED, 2 * DAY_MS)).streak == 0, (
-        "no record meanwhile"
-    )
+    assert update(suspect, ReputationEvent("n", Evidence.VERIFIED, 2 * DAY_MS)).streak == 0, "no record meanwhile"
     cleared = probed(suspect, WRONG, *[RIGHT] * PROBES_RIGHT)
     assert (cleared.probation_at_ms, cleared.banned_at_ms, cleared.recent_violations(3 * DAY_MS)) == (0, 0, 0)
     assert probed(suspect, RIGHT, RIGHT, WRONG, WRONG).banned_at_ms

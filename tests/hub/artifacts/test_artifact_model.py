@@ -1,4 +1,4 @@
-"""References and collection against a model: after any sequence of events exactly what something keeps is there.
+"""References and garbage collection against a model: after any sequence of events, exactly the referenced files are there.
 
 The model knows who refers to what and why, and nothing of rows, places or batches.
 """
@@ -43,7 +43,7 @@ events = st.one_of(
 
 @dataclass
 class Model:
-    """Until when each reason keeps a file, in days; None: nobody can say."""
+    """Until when each reason keeps a file, in days; None: not known."""
 
     today: float = 0
     sent: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Model:
     ended: dict[tuple[str, int], list[float]] = field(default_factory=dict)
 
     def reasons(self, key: tuple[str, int]) -> list[float | None]:
-        """What has not been taken away yet, over or not."""
+        """Reasons that have not been collected yet, past their time or not."""
         found: list[float | None] = [None for _ in self.open.get(key, [])]
         found += [self.sent[key]] if key in self.sent else []
         found += [self.kept[key]] if key in self.kept else []
@@ -74,17 +74,13 @@ class World:
 
     async def send(self, name: str, file: int) -> None:
         data = FILES[file]
-        answer = await self.clients[name].put(
-            f"/artifacts/{DIGESTS[file]}", params={"size": len(data)}, content=data
-        )
+        answer = await self.clients[name].put(f"/artifacts/{DIGESTS[file]}", params={"size": len(data)}, content=data)
         assert answer.json()["complete"]
         self.model.sent[name, file] = self.model.today + KEEP_DAYS
 
     async def submit(self, name: str, file: int) -> None:
         inputs = [{"name": "in", "digest": DIGESTS[file], "size": len(FILES[file])}]
-        answer = await self.clients[name].post(
-            "/jobs", json=body(spec={"inputs": inputs}, needs={"cores": 1000})
-        )
+        answer = await self.clients[name].post("/jobs", json=body(spec={"inputs": inputs}, needs={"cores": 1000}))
         assert (answer.status_code == 201) == bool(self.model.reasons((name, file))), answer.text
         if answer.status_code == 201:
             self.model.open.setdefault((name, file), []).append(answer.json()["job_ids"][0])
@@ -115,7 +111,7 @@ class World:
             self.model.forget(key)
 
     async def die(self, _name: str, file: int) -> None:
-        """A hub dies after it gave an upload its place and before it wrote the row."""
+        """A hub dies after it has placed an upload and before it writes the row."""
         upload = self.hub.hub.artifacts.blobs.open_upload(DIGESTS[file], "a dead hub's client", offset=0)
         upload.append(FILES[file])
         upload.finish(len(FILES[file]))
@@ -141,19 +137,14 @@ class World:
                     assert (told is None) == (None in reasons)
 
     async def end(self) -> None:
-        """When the grace time is over too, what is stored is what has a reason, each once."""
+        """After the grace time, exactly the files with a reason are stored, each once."""
         await self.wait(GRACE_DAYS + 1)
         await self.collect()
         await self.check()
         wanted = sorted(
-            DIGESTS[file]
-            for file in range(len(FILES))
-            if any(self.model.reasons((a, file)) for a in ACCOUNTS)
+            DIGESTS[file] for file in range(len(FILES)) if any(self.model.reasons((a, file)) for a in ACCOUNTS)
         )
-        assert (
-            sorted(one.place[3:67] for one in self.hub.hub.artifacts.blobs.walk(after="", limit=100))
-            == wanted
-        )
+        assert sorted(one.place[3:67] for one in self.hub.hub.artifacts.blobs.walk(after="", limit=100)) == wanted
         for name, client in self.clients.items():
             for file, digest in enumerate(DIGESTS):
                 await self.cancel(name, file)
@@ -175,9 +166,7 @@ async def _play(folder: Path, histories: list[list[tuple[object, ...]]]) -> None
 
 @pytest.mark.soak
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@example(
-    histories=[[("die", "sam", 0)], [("send", "sam", 0), ("submit", "sam", 0), ("wait", 12), ("collect",)]]
-)
+@example(histories=[[("die", "sam", 0)], [("send", "sam", 0), ("submit", "sam", 0), ("wait", 12), ("collect",)]])
 @given(histories=st.lists(st.lists(events, max_size=14), min_size=1, max_size=5))
 def test_what_something_keeps_is_there_and_nothing_else(
     tmp_path_factory: object, histories: list[list[tuple[object, ...]]]

@@ -1,4 +1,4 @@
-"""Artifacts: sent in pieces, kept once, read only by those they belong to, removed only when nobody needs them."""
+"""Artifacts: uploaded in pieces, stored once, readable only by those who refer to them, removed only when nothing needs them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import upload
 from tests.hub.submitting import body, submit
 from tests.hub.untouched import untouched
+from tests.hub.working import pages
 
 DATA = bytes(range(256)) * 4
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -42,7 +43,7 @@ def partial(hub: HubDouble) -> list[str]:
 
 
 def stored(hub: HubDouble) -> list[str]:
-    """The digests of the artifacts whose bytes are here, once for every time they are."""
+    """Digests of the stored blobs, once for each copy."""
     return sorted(one.place[3:67] for one in hub.hub.artifacts.blobs.walk(after="", limit=1000))
 
 
@@ -145,7 +146,7 @@ async def test_two_accounts_send_the_same_bytes_at_once_and_they_are_kept_once(a
 
 async def test_one_account_sends_the_same_bytes_twice_at_once_and_nothing_is_spoilt(hub: HubDouble) -> None:
     async def persistent() -> None:
-        """As the clients do: a conflict says where to go on."""
+        """Like a client, resume where a conflict says."""
         offset, complete = 0, False
         while not complete:
             await put(hub.admin, DATA[offset : offset + 100], offset=offset)
@@ -177,10 +178,7 @@ async def test_knowing_a_digest_is_not_enough(hub: HubDouble) -> None:
 
 async def test_a_report_cannot_hand_over_what_its_node_did_not_upload(any_hub: HubDouble) -> None:
     """The owner of a node submits a job to it and reports a stranger's artifact as the output."""
-    sam, eve = (
-        await any_hub.account("sam", "submitter"),
-        await any_hub.account("eve", "submitter", "provider"),
-    )
+    sam, eve = (await any_hub.account("sam", "submitter"), await any_hub.account("eve", "submitter", "provider"))
     await upload(sam, DATA)
     any_hub.hub.settings.backoff_base_s = 0.001
     node = await any_hub.node(eve)
@@ -207,23 +205,15 @@ async def test_a_node_sends_outputs_and_they_become_the_submitters(any_hub: HubD
     jobs = await submit(sam, items=2, needs={"cores": 1})
     for grant in await node.take(2):
         await upload(node.client, DATA, name=odd)
-        outputs = [
-            {"name": odd, "digest": DIGEST, "size": len(DATA)},
-            {"name": "again", "digest": DIGEST, "size": 1},
-        ]
+        outputs = [{"name": odd, "digest": DIGEST, "size": len(DATA)}, {"name": "again", "digest": DIGEST, "size": 1}]
         assert await node.report(grant.attempt_id, outputs=outputs) == "accepted"
     for job_id in jobs:
         found = (await sam.get(f"/jobs/{job_id}/result")).json()["outputs"]
-        assert {(output["name"], output["size"]) for output in found} == {
-            (odd, len(DATA)),
-            ("again", len(DATA)),
-        }
+        assert {(output["name"], output["size"]) for output in found} == {(odd, len(DATA)), ("again", len(DATA))}
         listed = (await sam.get("/artifacts", params={"job_id": job_id})).json()["artifacts"]
         assert {row["name"] for row in listed} == {odd, "again"}
     everything = (await any_hub.admin.get("/artifacts")).json()["artifacts"]
-    assert [row["role"] for row in everything] == ["output"] * 4, (
-        "the node's own reference is not listed beside it"
-    )
+    assert [row["role"] for row in everything] == ["output"] * 4, "the node's own reference is not listed beside it"
     answer = await sam.get(f"/artifacts/{DIGEST}")
     assert answer.content == DATA
     assert answer.headers["content-disposition"] == "attachment"
@@ -241,16 +231,11 @@ async def test_the_outputs_of_a_job_that_failed_for_good_are_kept_for_looking_at
     for name in ("first.txt", "last.txt"):
         [grant] = await node.take()
         await upload(node.client, DATA, name=name)
-        outputs = [
-            {"name": name, "digest": DIGEST, "size": len(DATA)},
-            {"name": "loot", "digest": secret, "size": 16},
-        ]
+        outputs = [{"name": name, "digest": DIGEST, "size": len(DATA)}, {"name": "loot", "digest": secret, "size": 16}]
         assert await node.report(grant.attempt_id, outputs=outputs, **failed) == "accepted"
     found = (await sam.get(f"/jobs/{job_id}")).json()
     assert found["state"] == "failed"
-    assert [output["name"] for output in found["outputs"]] == ["last.txt"], (
-        "of the last try, and its own alone"
-    )
+    assert [output["name"] for output in found["outputs"]] == ["last.txt"], "of the last try, and its own alone"
     assert (await sam.get(f"/artifacts/{DIGEST}")).content == DATA
     assert (await sam.get(f"/artifacts/{secret}")).status_code == 404
 
@@ -277,7 +262,7 @@ async def test_a_node_reads_only_what_the_attempts_it_holds_refer_to(hub: HubDou
     assert (await node.client.get(f"/artifacts/{DIGEST}")).status_code == 404, "after it was reported"
 
 
-async def test_what_no_report_names_is_forgotten_and_the_rest_is_kept(tmp_path: Path) -> None:
+async def test_uploads_that_no_report_names_are_deleted_and_the_others_kept(tmp_path: Path) -> None:
     async with running_hub(tmp_path, unreported_keep_s=0) as hub:
         node = await hub.node()
         [job_id] = await submit(hub.admin)
@@ -296,10 +281,7 @@ async def test_what_no_report_names_is_forgotten_and_the_rest_is_kept(tmp_path: 
 async def test_an_artifact_is_not_removed_while_an_open_job_needs_it(any_hub: HubDouble) -> None:
     sam = await any_hub.account("sam", "submitter")
     await upload(sam, DATA)
-    specs = [
-        {"inputs": INPUTS},
-        {"kind": "function", "function_artifact": DIGEST},
-    ]
+    specs = [{"inputs": INPUTS}, {"kind": "function", "function_artifact": DIGEST}]
     for spec in specs:
         [job_id] = await submit(sam, spec=spec)
         async with untouched(any_hub):
@@ -311,9 +293,7 @@ async def test_an_artifact_is_not_removed_while_an_open_job_needs_it(any_hub: Hu
 
 
 @pytest.mark.soak
-async def test_bytes_are_here_for_every_reference_however_removals_and_uploads_meet(
-    any_hub: HubDouble,
-) -> None:
+async def test_bytes_are_here_for_every_reference_however_removals_and_uploads_meet(any_hub: HubDouble) -> None:
     accounts = [await any_hub.account(name, "submitter") for name in ("sam", "olga")]
 
     async def come_and_go(client: httpx2.AsyncClient) -> None:
@@ -330,12 +310,12 @@ async def test_bytes_are_here_for_every_reference_however_removals_and_uploads_m
 
 
 async def test_bytes_uploaded_again_just_before_they_are_erased_stay(hub: HubDouble) -> None:
-    """The removal has dropped the last reference, and the next upload comes before the file is unlinked."""
+    """The last reference was dropped, and the next upload comes before the file is erased."""
     await upload(hub.admin, DATA)
     account = (await hub.admin.get("/me")).json()["id"]
     await hub.hub.store.write(lambda tx: artifact_rows.drop_refs(tx, digest=DIGEST, account_id=account))
     dropped = await hub.hub.store.write(lambda tx: artifact_rows.drop_unused(tx, [DIGEST]))
-    assert [digest for digest, _ in dropped] == [DIGEST]
+    assert [place[3:67] for place in dropped] == [DIGEST]
     await upload(hub.admin, DATA)
     await garbage_collection.erase(hub.hub, dropped)
     assert (await hub.admin.get(f"/artifacts/{DIGEST}")).content == DATA
@@ -357,7 +337,7 @@ async def test_bytes_uploaded_again_just_before_they_are_erased_stay(hub: HubDou
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_ranges(hub: HubDouble, header: str, expected: bytes) -> None:
+async def test_a_range_of_a_download_is_served_exactly(hub: HubDouble, header: str, expected: bytes) -> None:
     await upload(hub.admin, DATA)
     answer = await hub.admin.get(f"/artifacts/{DIGEST}", headers={"Range": header})
     assert (answer.status_code, answer.content) == (206, expected)
@@ -376,12 +356,10 @@ async def test_an_impossible_range_tells_the_length(hub: HubDouble) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_several_ranges_and_a_condition(hub: HubDouble) -> None:
+async def test_several_ranges_and_a_changed_file_give_the_whole_file(hub: HubDouble) -> None:
     await upload(hub.admin, DATA)
     several = await hub.admin.get(f"/artifacts/{DIGEST}", headers={"Range": "bytes=0-1,10-11"})
-    assert (several.status_code, several.content) == (200, DATA), (
-        "as a server may: nobody of ours asks for that"
-    )
+    assert (several.status_code, several.content) == (200, DATA), "as a server may: nobody of ours asks for that"
     for condition, status in ((f'"{DIGEST}"', 206), ('"another"', 200)):
         headers = {"Range": "bytes=0-1", "If-Range": condition}
         assert (await hub.admin.get(f"/artifacts/{DIGEST}", headers=headers)).status_code == status
@@ -401,13 +379,7 @@ async def test_the_list_pages_through_references_of_one_moment(any_hub: HubDoubl
     sam = await any_hub.account("sam", "submitter")
     await upload(sam, DATA, name="a plain upload")
     jobs = await submit(sam, items=11, spec={"inputs": INPUTS})
-    found, after = [], None
-    while True:
-        params = {"limit": 2} | ({"after": after} if after else {})
-        page = (await sam.get("/artifacts", params=params)).json()
-        found += [(row["job_id"], row["role"], row["name"]) for row in page["artifacts"]]
-        after = page["next"]
-        if after is None:
-            break
+    rows = await pages(sam, "/artifacts", "artifacts", limit=2)
+    found = [(row["job_id"], row["role"], row["name"]) for row in rows]
     assert len(found) == len(set(found)) == 12
     assert {row[0] for row in found} == {*jobs, None}

@@ -1,4 +1,4 @@
-"""What jobs keep in the database itself counts as files do, is refused as files are, and goes when they would."""
+"""Job data in the database counts for the quota, is refused and is deleted as files are."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_arguments_and_programs_count_for_the_quota(hub: HubDouble) -> Non
     assert 8_000 < once < 9_000
     refused = await sam.post("/jobs", json=call(6_000))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
-    assert "of programs and arguments more do not fit" in refused.json()["detail"]
+    assert "more of programs and arguments do not fit" in refused.json()["detail"]
     assert await kept(sam) == once, "nothing of it stays"
     assert (await sam.post("/jobs", json=call(400))).status_code == 201
     assert await kept(sam) == once + 400, "a program is kept once"
@@ -56,36 +56,31 @@ async def test_arguments_and_programs_count_for_the_quota(hub: HubDouble) -> Non
     holds(hub)
 
 
-async def test_a_short_request_does_not_become_a_million_rows(hub: HubDouble) -> None:
+async def test_a_short_request_cannot_become_a_million_rows(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     await set_quota(hub, sam, artifact_bytes_max=1_000_000)
     data = some(32)
     assert (await put(sam, data)).is_success
-    files = [
-        {"name": f"f{number}", "digest": digest_of(data), "size": 32}
-        for number in range(LINKS_MAX // 1_000 + 1)
-    ]
+    files = [{"name": f"f{number}", "digest": digest_of(data), "size": 32} for number in range(LINKS_MAX // 1_000 + 1)]
     jobs = await submit(sam, items=len(files))
     for links in ({"spec": {"inputs": files}}, {"after": jobs}):
         async with untouched(hub):
             refused = await sam.post("/jobs", json=body(items=1_000, **links))
         assert (refused.status_code, refused.json()["code"]) == (422, "bad_request")
-        assert f"these have {1_000 * len(files)}" in refused.json()["detail"]
+        assert f"these name {1_000 * len(files)}" in refused.json()["detail"]
         assert len(await submit(sam, items=2, **links)) == 2
 
 
 async def test_submissions_at_the_same_time_keep_no_more_than_the_quota_together(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
-    answers = await asyncio.gather(
-        *(sam.post("/jobs", json=call(5_000, name=f"f{number}")) for number in range(20))
-    )
+    answers = await asyncio.gather(*(sam.post("/jobs", json=call(5_000, name=f"f{number}")) for number in range(20)))
     assert sorted({answer.status_code for answer in answers}) == [201, 507]
     assert await kept(sam) <= 10_000
     assert len((await sam.get("/jobs")).json()["jobs"]) == 1
     holds(hub)
 
 
-async def test_what_another_hub_took_meanwhile_counts_when_it_is_kept(hub: HubDouble) -> None:
+async def test_storage_that_another_hub_added_meanwhile_counts(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     assert await kept(sam) == 0
     assert (await sam.post("/jobs", json=call(400))).status_code == 201
@@ -161,7 +156,7 @@ async def test_what_a_finished_job_keeps_goes_when_its_files_would(hub: HubDoubl
     holds(hub)
 
 
-async def test_what_is_to_come_home_is_kept_until_it_has(hub: HubDouble, clock: FakeClock) -> None:
+async def test_results_for_a_groups_home_are_kept_until_they_are_delivered(hub: HubDouble, clock: FakeClock) -> None:
     ann = await hub.account("ann", "submitter", "provider")
     node = await hub.node(ann)
     group = (await ann.post("/groups", json={"name": "g", "home": node.node_id, "return_home": True})).json()
@@ -182,5 +177,5 @@ async def test_a_wrong_count_is_found(hub: HubDouble, sam: httpx2.AsyncClient) -
     await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, 1))
     assert await hub.hub.store.read(inline_rows.differing) == [account]
     [broken] = check(hub.hub.settings)
-    assert "counted for them" in broken
+    assert "counted for an account" in broken
     await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, -1))

@@ -1,4 +1,4 @@
-"""How long an account keeps files at the hub; what nothing keeps any more goes, and nothing else does."""
+"""Retention of files at the hub: those that nothing keeps are deleted, and no others."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ async def test_files_are_kept_for_a_time_after_their_job(hub: HubDouble, clock: 
     assert (await sam.get("/artifacts")).json()["artifacts"] == []
 
 
-async def test_an_unfinished_job_keeps_its_inputs_however_long_it_waits(
-    hub: HubDouble, clock: FakeClock
-) -> None:
+async def test_an_unfinished_job_keeps_its_inputs_however_long_it_waits(hub: HubDouble, clock: FakeClock) -> None:
     sam = await hub.account("sam", "submitter")
     data = some(100)
     await upload(sam, data)
@@ -74,7 +72,7 @@ async def test_an_unfinished_job_keeps_its_inputs_however_long_it_waits(
     assert stored(hub) == set()
 
 
-async def test_the_time_is_the_accounts_own(hub: HubDouble, clock: FakeClock) -> None:
+async def test_each_account_has_its_own_retention(hub: HubDouble, clock: FakeClock) -> None:
     sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")
     await set_quota(hub, sam, artifact_keep_s=24 * 3600)
     await set_quota(hub, olga, artifact_keep_s=100 * 24 * 3600)
@@ -92,7 +90,7 @@ async def test_the_time_is_the_accounts_own(hub: HubDouble, clock: FakeClock) ->
     assert stored(hub) == set()
 
 
-async def test_sending_it_again_begins_its_time_anew(hub: HubDouble, clock: FakeClock) -> None:
+async def test_uploading_a_file_again_restarts_its_retention(hub: HubDouble, clock: FakeClock) -> None:
     data = some(100)
     await upload(hub.admin, data)
     clock.advance(9 * DAY_MS)
@@ -135,13 +133,7 @@ async def test_results_that_wait_to_be_compared_are_kept_as_long_as_their_job_is
     await node.take()
     await upload(node.client, data)
     [job_id] = await submit(hub.admin, needs={"cores": 1000})
-    row = {
-        "digest": digest_of(data),
-        "account_id": node.node_id,
-        "job_id": job_id,
-        "role": "pending",
-        "name": "o",
-    }
+    row = {"digest": digest_of(data), "account_id": node.node_id, "job_id": job_id, "role": "pending", "name": "o"}
     await hub.hub.store.write(
         lambda tx: tx.connection.execute(artifact_refs.insert().values(created_at_ms=tx.now_ms, **row))
     )
@@ -167,9 +159,7 @@ async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble
     await upload(hub.admin, kept)
     await upload(hub.admin, bare)
     await hub.hub.store.write(
-        lambda tx: tx.connection.execute(
-            artifact_refs.delete().where(artifact_refs.c.digest == digest_of(bare))
-        )
+        lambda tx: tx.connection.execute(artifact_refs.delete().where(artifact_refs.c.digest == digest_of(bare)))
     )
     await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(data) for data in (unnamed, kept, bare)}, "they may be on their way"
@@ -204,7 +194,7 @@ async def test_collecting_goes_on_in_batches_where_it_stopped(
 
 @pytest.mark.soak
 async def test_collecting_and_sending_at_once_lose_nothing(hub: HubDouble, clock: FakeClock) -> None:
-    """Times end again and again while the same bytes are sent again: whoever was told that they are here can read them."""
+    """References expire repeatedly while the same bytes are uploaded: whoever has them confirmed can read them."""
     hub.hub.settings.artifact_keep_s = 0
     data = some(100)
     done = asyncio.Event()
@@ -278,26 +268,3 @@ async def test_a_check_finds_bytes_that_are_missing_or_damaged(tmp_path: Path) -
         assert (await hub.admin.get(f"/artifacts/{digest_of(gone)}")).content == gone
         [missing] = hub_main.check(hub.hub.settings)
         assert digest_of(gone) not in missing
-
-
-async def test_artifacts_of_before_are_read_where_they_lie(tmp_path: Path, clock: FakeClock) -> None:
-    """Once a file was called by its digest alone, and its row knew no place."""
-    removed, expired, lost = (some(100, number) for number in range(3))
-    async with running_hub(tmp_path, clock=clock, artifact_keep_s=KEEP_S) as hub:
-        for data in (removed, expired, lost):
-            await upload(hub.admin, data)
-        for path in [path for path in (tmp_path / "artifacts").rglob("*") if len(path.name) > 64]:
-            path.rename(path.with_name(path.name[:64]))
-        await hub.hub.store.write(lambda tx: tx.connection.execute(artifact_table.update().values(place="")))
-        (tmp_path / "artifacts" / digest_of(lost)[:2] / digest_of(lost)).unlink()
-        assert (await hub.admin.get(f"/artifacts/{digest_of(removed)}")).content == removed
-        await upload(hub.admin, lost)
-        assert (await hub.admin.get(f"/artifacts/{digest_of(lost)}")).content == lost
-        assert hub_main.check(hub.hub.settings, deep=True) == []
-        await garbage_collection.erase_unnamed(hub.hub)
-        assert stored(hub) == {digest_of(removed), digest_of(expired), digest_of(lost)}
-        assert (await hub.admin.delete(f"/artifacts/{digest_of(removed)}")).status_code == 204
-        assert stored(hub) == {digest_of(expired), digest_of(lost)}
-        clock.advance(KEEP_S * 1000 + DAY_MS)
-        await garbage_collection.collect(hub.hub)
-        assert stored(hub) == set()

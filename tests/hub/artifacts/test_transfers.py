@@ -1,4 +1,4 @@
-"""Transfers over real connections: ones that break, and ones larger than the hub's memory should ever be."""
+"""Transfers over real connections that break, and of files larger than the hub's memory."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def test_three_hundred_megabytes_stream_through_with_flat_memory(hub: ServedHub)
         hub.forget_peak()
         before_mb = hub.peak_mb()
         headers = {"Content-Length": str(count * MB)}
-        sent = client.put(
-            f"/artifacts/{digest}", params={"size": count * MB}, content=blocks(count), headers=headers
-        )
+        sent = client.put(f"/artifacts/{digest}", params={"size": count * MB}, content=blocks(count), headers=headers)
         assert sent.json() == {"digest": digest, "offset": count * MB, "complete": True}
         up_mb = hub.peak_mb() - before_mb
         back = hashlib.sha256()
@@ -84,7 +82,7 @@ def test_an_upload_survives_a_dozen_resets(hub: ServedHub) -> None:
 
 
 def _finish(client: httpx2.Client, data: bytes) -> int:
-    """As clients do: ask where to go on, and ask again if the hub was still busy with the broken connection."""
+    """Like a client, ask where to resume, and again while the hub is still busy with the broken connection."""
     digest = hashlib.sha256(data).hexdigest()
     for _ in range(1_000):
         offset: int = client.get(f"/artifacts/{digest}/upload").json()["offset"]

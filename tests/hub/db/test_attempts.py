@@ -40,21 +40,21 @@ async def attempt(store: Store, attempt_id: str) -> NamedAttempt:
 
 async def test_an_attempt_is_reported_once(store: Store, clock: FakeClock) -> None:
     (one, two), _ = await leased(store, 2)
-    rows = [reported(id_, now_ms=clock.now_ms(), digest=f"first {id_}") for id_ in (one, two)]
+    rows = [reported(id_, now_ms=clock.now_ms(), new_report_digest=f"first {id_}") for id_ in (one, two)]
     await store.write(lambda tx: attempt_rows.report_attempts(tx, rows[:1]))
     with pytest.raises(InvariantViolation):
         await store.write(
-            lambda tx: attempt_rows.report_attempts(tx, [row | {"digest": "again"} for row in rows])
+            lambda tx: attempt_rows.report_attempts(tx, [row | {"new_report_digest": "again"} for row in rows])
         )
     assert (await attempt(store, one)).report_digest == f"first {one}"
     assert (await attempt(store, two)).report_digest is None
     await store.write(lambda tx: attempt_rows.report_attempts(tx, rows[1:]))
 
 
-async def test_what_a_job_says_last_may_contain_anything(store: Store, clock: FakeClock) -> None:
+async def test_a_jobs_error_may_contain_any_character(store: Store, clock: FakeClock) -> None:
     (id_,), _ = await leased(store)
     words = "before\x00after \U0001f600 \u2028"
-    row = reported(id_, now_ms=clock.now_ms(), text=words, state=AttemptState.FAILED)
+    row = reported(id_, now_ms=clock.now_ms(), new_error=words, state=AttemptState.FAILED)
     await store.write(lambda tx: attempt_rows.report_attempts(tx, [row]))
     assert (await attempt(store, id_)).error == words.replace("\x00", "\ufffd")
 
@@ -104,18 +104,16 @@ async def test_only_live_attempts_are_renewed(store: Store, clock: FakeClock, st
     assert (await attempt(store, over)).lease_until_ms == clock.now_ms() + LEASE_MS
 
 
-async def test_a_late_word_shortens_no_lease(store: Store, clock: FakeClock) -> None:
+async def test_a_late_renewal_shortens_no_lease(store: Store, clock: FakeClock) -> None:
     (id_,), _ = await leased(store)
     for until_ms in (clock.now_ms() + 5 * LEASE_MS, clock.now_ms() + 1):
-        assert await store.write(
-            lambda tx, until=until_ms: attempt_rows.renew_leases(tx, [id_], until_ms=until)
-        ) == {id_}
+        assert await store.write(lambda tx, until=until_ms: attempt_rows.renew_leases(tx, [id_], until_ms=until)) == {
+            id_
+        }
     assert (await attempt(store, id_)).lease_until_ms == clock.now_ms() + 5 * LEASE_MS
 
 
-async def test_after_a_start_every_live_lease_lasts_as_long_as_the_grace(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_after_a_start_every_live_lease_is_extended_by_the_grace(store: Store, clock: FakeClock) -> None:
     (alive, over), _ = await leased(store, 2)
     await store.write(
         lambda tx: attempt_rows.end_attempt(tx, over, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
@@ -145,18 +143,14 @@ async def test_an_attempt_ends_once_however_many_try(store: Store) -> None:
     (id_,), _ = await leased(store)
 
     def end(state: AttemptState) -> Any:
-        return store.write(
-            lambda tx: attempt_rows.end_attempt(tx, id_, state=state, reason=Reason.LEASE_LOST)
-        )
+        return store.write(lambda tx: attempt_rows.end_attempt(tx, id_, state=state, reason=Reason.LEASE_LOST))
 
-    ended = await asyncio.gather(
-        *(end(state) for state in (AttemptState.EXPIRED, AttemptState.CANCELLED) * 10)
-    )
+    ended = await asyncio.gather(*(end(state) for state in (AttemptState.EXPIRED, AttemptState.CANCELLED) * 10))
     assert ended.count(True) == 1
     assert ended[0]
 
 
-async def test_what_a_node_holds_can_be_granted_once_more(store: Store) -> None:
+async def test_a_nodes_live_attempts_can_be_granted_again(store: Store) -> None:
     ids, node_id = await leased(store, 3)
     await store.write(
         lambda tx: attempt_rows.end_attempt(tx, ids[1], state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
@@ -165,9 +159,7 @@ async def test_what_a_node_holds_can_be_granted_once_more(store: Store) -> None:
     rows = held[node_id]
     assert [row.id for row in rows] == [ids[0], ids[2]]
     assert all(row.spec_digest and row.shown_account for row in rows)
-    of_job = await store.read(
-        lambda connection: attempt_rows.live_attempts_of_job(connection, job_of(ids[0]))
-    )
+    of_job = await store.read(lambda connection: attempt_rows.live_attempts_of_job(connection, job_of(ids[0])))
     assert [row.id for row in of_job] == [ids[0]]
 
 
@@ -175,22 +167,14 @@ async def test_only_the_jobs_own_failures_count_against_it(store: Store, clock: 
     """Owner A failed it, owner B's node broke, owner C failed it twice."""
     faults = [fault.value for fault in NODE_FAULTS]
     (job_id,) = await store.write(add_jobs)
-    tries = [
-        ("A", Reason.EXIT_NONZERO),
-        ("B", Reason.NODE_ERROR),
-        ("C", Reason.SIGNAL),
-        ("C", Reason.TIMEOUT),
-    ]
+    tries = [("A", Reason.EXIT_NONZERO), ("B", Reason.NODE_ERROR), ("C", Reason.SIGNAL), ("C", Reason.TIMEOUT)]
     for number, (owner, reason) in enumerate(tries, start=1):
 
         def fail(tx: Tx, *, number: int = number, owner: str = owner, reason: Reason = reason) -> None:
             id_ = add_attempt(tx, job_id, node_id=add_node(tx), owner_id=owner)
-            row = reported(id_, now_ms=tx.now_ms, state=AttemptState.FAILED, why=reason.value)
+            row = reported(id_, now_ms=tx.now_ms, state=AttemptState.FAILED, new_reason=reason.value)
             attempt_rows.report_attempts(tx, [row])
             assert job_rows.requeue(tx, job_id, attempt_no=number, reason=reason.value)
 
         await store.write(fail)
-    assert await store.read(lambda connection: attempt_rows.owners_failed(connection, job_id, faults)) == {
-        "A",
-        "C",
-    }
+    assert await store.read(lambda connection: attempt_rows.owners_failed(connection, job_id, faults)) == {"A", "C"}

@@ -8,26 +8,28 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import Engine, create_engine, text
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.hub.db.session import Store, Tx, _Job
+from computepool.hub.db.session import Store, Tx, _Write
 from computepool.hub.groups import collector
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import GroupRow
 from computepool.hub.jobs import rows as job_rows
 from computepool.testing.factories import add_account, add_group, add_jobs
+from computepool.testing.waiting import wait_until
 from tests.hub.db.conftest import MakeStore
 
 
 def end(job_id: str, group_id: str, *, watched: bool, then: Callable[[], object]) -> Callable[[Tx], None]:
-    """As settlement does: the job's row says whether its group is watched."""
+    """End a job like settlement, which reads from the job's row whether its group is watched."""
 
     def unit(tx: Tx) -> None:
         row = job_rows.lock_jobs(tx, [job_id])[job_id]
         assert row.watched is watched
         job_rows.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
         if row.watched:
-            tx.closing.add(group_id)
+            tx.changed_groups.add(group_id)
         then()
 
     return unit
@@ -52,11 +54,11 @@ async def two(url: str, make_store: MakeStore) -> tuple[Store, Store]:
     return first, second
 
 
-async def test_the_last_two_jobs_end_on_two_hubs_at_once(
-    migrated_postgres_url: str, make_store: MakeStore
+async def test_a_group_completes_once_if_its_last_jobs_end_on_two_hubs_at_once(
+    migrated_url: str, make_store: MakeStore
 ) -> None:
-    """Each has ended its own, and does not see the other's: without a turn for each, nobody would notice."""
-    first, second = await two(migrated_postgres_url, make_store)
+    """Each ends its own job and does not see the other's. Without a lock, nobody would notice the completion."""
+    first, second = await two(migrated_url, make_store)
     group, (one, other) = await first.write(lambda tx: make(tx, count=2, watched=True))
     both = threading.Barrier(2, timeout=20)
     await asyncio.gather(
@@ -66,40 +68,46 @@ async def test_the_last_two_jobs_end_on_two_hubs_at_once(
     assert await rounds(first, group) == 1
 
 
-async def test_a_group_is_watched_while_its_last_job_ends_elsewhere(
-    migrated_postgres_url: str, make_store: MakeStore
+async def test_watching_a_group_waits_for_a_job_that_ends_at_another_hub(
+    migrated_url: str, make_store: MakeStore
 ) -> None:
-    """The hub that ends the job read its row before: so who begins to watch has to wait for it, and then look."""
-    first, second = await two(migrated_postgres_url, make_store)
+    """The hub that ends the job read its row before the group was watched, so watching must wait for it and then check."""
+    first, second = await two(migrated_url, make_store)
     group, (one,) = await first.write(lambda tx: make(tx, count=1, watched=False))
     ended, watching = threading.Event(), threading.Event()
 
     def hold() -> None:
         ended.set()
-        assert watching.wait(20)
+        assert watching.wait(60)
 
     def begin(tx: Tx) -> None:
-        assert ended.wait(20)
+        assert ended.wait(60)
         row = group_rows.lock_group(tx, group)
         assert row is not None
-        threading.Timer(0.2, watching.set).start()  # by then it stands before the job's row
+        threading.Thread(target=when_blocked, args=(tx.connection.engine, watching.set)).start()
         collector.watch(tx, row)
 
-    await asyncio.gather(
-        first.write(end(one, group, watched=False, then=hold)),
-        second.write(begin),
-    )
+    await asyncio.gather(first.write(end(one, group, watched=False, then=hold)), second.write(begin))
     assert await rounds(first, group) == 1
 
 
-async def test_two_hubs_open_a_complete_group_again_at_once(
-    migrated_postgres_url: str,
-    make_store: MakeStore,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def when_blocked(engine: Engine, then: Callable[[], None]) -> None:
+    """Once some transaction of this database waits for a lock."""
+    query = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    own = create_engine(engine.url)
+    with own.connect() as connection:
+        wait_until(lambda: connection.execute(query).scalar_one(), 60)
+    own.dispose()
+    then()
+
+
+async def test_two_hubs_reopen_a_complete_group_without_a_deadlock(
+    migrated_url: str, make_store: MakeStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both would share its row, and then both write it: each waits for the other until PostgreSQL ends one of them."""
-    first, second = await two(migrated_postgres_url, make_store)
+    """If both held a shared lock on its row and then wrote it, each would wait for the other."""
+    first, second = await two(migrated_url, make_store)
     group, _ = await first.write(lambda tx: make(tx, count=1, watched=True))
     await first.write(lambda tx: group_rows.set_group(tx, group, completed_at_ms=1))
     account = await first.read(lambda connection: group_rows.get_group(connection, group).account_id)  # type: ignore[union-attr]
@@ -121,17 +129,17 @@ async def test_two_hubs_open_a_complete_group_again_at_once(
     assert "deadlock" not in caplog.text
 
 
-async def test_two_hubs_end_jobs_of_two_groups_in_opposite_orders(
-    migrated_postgres_url: str, make_store: MakeStore, caplog: pytest.LogCaptureFixture
+async def test_two_hubs_end_jobs_of_two_groups_without_a_deadlock(
+    migrated_url: str, make_store: MakeStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each in one transaction, because writes that come at the same time share a commit."""
-    first, second = await two(migrated_postgres_url, make_store)
+    """Each in one transaction, because concurrent writes share a commit."""
+    first, second = await two(migrated_url, make_store)
     one, (a1, a2) = await first.write(lambda tx: make(tx, count=2, watched=True))
     other, (b1, b2) = await first.write(lambda tx: make(tx, count=2, watched=True))
     half = threading.Barrier(2)
 
-    def batch(*units: Callable[[Tx], None]) -> list[_Job]:
-        return [_Job(unit) for unit in units]
+    def batch(*units: Callable[[Tx], None]) -> list[_Write]:
+        return [_Write(unit) for unit in units]
 
     orders = (
         (first, batch(end(a1, one, watched=True, then=lambda: None), end(b1, other, watched=True, then=lambda: meet(half)))),
@@ -144,13 +152,13 @@ async def test_two_hubs_end_jobs_of_two_groups_in_opposite_orders(
 
 
 def meet(others: threading.Barrier) -> None:
-    """Where the other one can come here at the same time it does; where it has to wait, we go on alone."""
+    """Wait for the other thread to get here at the same time. If it is blocked, continue alone."""
     with contextlib.suppress(threading.BrokenBarrierError):
         others.wait(0.5)
 
 
 async def test_completion_is_found_by_indexes_alone(store: Store) -> None:
-    """However many jobs of the group are over: the question is asked at the end of each."""
+    """It is checked at the end of each job, however many jobs the group has."""
     group, _ = await store.write(lambda tx: make(tx, count=3, watched=True))
     plans: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Questions to the ledger, on both databases: statements, spans of time, what matures, who lends and borrows."""
+"""Queries of the ledger on both databases: statements, periods, maturing, and who lends and borrows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from computepool.core.money import ledger as legs
 from computepool.core.money.ledger import FEES, PROMO, Kind, Leg, Split
 from computepool.hub.app import open_store
 from computepool.hub.db.session import Connection, Store, Tx
+from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import booking, ledger_rows
 from computepool.hub.money.ledger_rows import Filter
@@ -28,15 +29,11 @@ def give(tx: Tx, account: str, amount: int) -> None:
 
 
 def pay(tx: Tx, key: str, *, payer: str, owner: str, amount: int) -> None:
-    """Hold and settle in one, with a fee of a fifth."""
+    """Hold and settle at once, with a fee of a fifth."""
     booking.post(tx, f"hold:{key}", legs.hold(payer, amount=amount, earned=0), job_id=key)
     parts = Split(pay=amount - amount // 5, fee=amount // 5, refund=0)
     booking.post(
-        tx,
-        f"settle:{key}",
-        legs.settle(payer, owner_id=owner, parts=parts, earned=0),
-        job_id=key,
-        ref=f"{key}-1",
+        tx, f"settle:{key}", legs.settle(payer, owner_id=owner, parts=parts, earned=0), job_id=key, ref=f"{key}-1"
     )
 
 
@@ -67,10 +64,10 @@ def shown(store: Store, account: str, wanted: Filter = EVERYTHING, **page: Any) 
     return [(row.kind, row.amount) for row in rows]
 
 
-def test_a_statement_has_every_transfer_of_a_person_once(history: Store) -> None:
+def test_a_statement_lists_every_transfer_once(history: Store) -> None:
     assert shown(history, "bob") == [*(("pay", 80 * number) for number in range(5, 0, -1)), ("grant", 10_000)]
     mine = shown(history, "ann")
-    assert len(mine) == 1 + 5 * 3  # a hold moves between two purses of hers, and is one transfer
+    assert len(mine) == 1 + 5 * 3  # a hold moves between two accounts of hers, and is one transfer
     assert shown(history, "nobody") == []
 
 
@@ -84,22 +81,19 @@ def test_pages_follow_each_other_without_gap_or_overlap(history: Store) -> None:
         before = page[-1].seq if page else None
 
 
-def test_filters(history: Store, clock: FakeClock) -> None:
+def test_a_statement_can_be_filtered(history: Store, clock: FakeClock) -> None:
     start = clock.now_ms() - 5_000
     assert shown(history, "ann", Filter(kinds=("fee",))) == [("fee", 20 * n) for n in range(5, 0, -1)]
     late = Filter(since_ms=start + 4_000)
     assert shown(history, "bob", late) == [("pay", 400), ("pay", 320)]
-    assert shown(history, "bob", Filter(since_ms=start + 2_000, until_ms=start + 4_000)) == [
-        ("pay", 240),
-        ("pay", 160),
-    ]
+    assert shown(history, "bob", Filter(since_ms=start + 2_000, until_ms=start + 4_000)) == [("pay", 240), ("pay", 160)]
     assert shown(history, "bob", Filter(since_ms=start + 5_001)) == []
     assert shown(history, "bob", Filter(until_ms=start)) == []
 
 
-def test_sums_tell_what_came_in_and_what_went_out(history: Store) -> None:
-    rows = history.read_now(lambda c: ledger_rows.sums(c, "ann", EVERYTHING))
-    assert [(row.kind, row.transfers, row.moved, row.gained, row.lost) for row in rows] == [
+def test_sums_show_gains_and_losses_by_kind(history: Store) -> None:
+    totals = history.read_now(lambda c: ledger_rows.sums(c, "ann", EVERYTHING))
+    assert [tuple(total.values()) for total in totals] == [
         ("fee", 5, 300, 0, 300),
         ("grant", 1, 10_000, 10_000, 0),
         ("hold", 5, 1_500, 0, 0),
@@ -116,19 +110,19 @@ def test_the_first_transfer_at_a_time(history: Store, clock: FakeClock) -> None:
     assert numbers == {-1: 1, 0: 1, 1: 3, 1_000: 3, 1_001: 6, 5_000: 15, 5_001: 18}
 
 
-def test_in_an_empty_ledger(store: Store) -> None:
+def test_an_empty_ledger_answers_every_query(store: Store) -> None:
     assert store.read_now(lambda c: ledger_rows.first_at(c, 5)) == 1
     assert shown(store, "ann", Filter(since_ms=1, until_ms=2)) == []
     assert store.read_now(lambda c: ledger_rows.get_balances(c, "ann")) == dict.fromkeys(
         ledger_rows.balance_names("ann"), 0
     )
-    assert store.read_now(ledger_rows.earning) == []
+    assert store.read_now(ledger_rows.earners) == []
     assert store.read_now(lambda c: ledger_rows.matured_up_to(c, "ann")) == 0
     assert store.read_now(lambda c: ledger_rows.next_earned(c, "ann", after=0)) is None
 
 
-def test_what_matures(history: Store) -> None:
-    assert history.read_now(ledger_rows.earning) == ["bob"]
+def test_earnings_mature_up_to_a_transfer(history: Store) -> None:
+    assert history.read_now(ledger_rows.earners) == ["bob"]
     assert history.read_now(lambda c: ledger_rows.earners_between(c, first=7, before=8)) == ["bob"]
     assert history.read_now(lambda c: ledger_rows.earners_between(c, first=8, before=10)) == []
     amount, last = history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=0, before=9))
@@ -170,9 +164,7 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
         names.update(ann=ann, bob=bob)
         own, lent = add_node(tx, account_id=ann), add_node(tx, account_id=bob)
         ids = add_jobs(tx, 4, account_id=ann)
-        for job_id, node_id, owner, ms in zip(
-            ids, (lent, lent, own), (bob, bob, ann), (5_000, 7_000, 1), strict=False
-        ):
+        for job_id, node_id, owner, ms in zip(ids, (lent, lent, own), (bob, bob, ann), (5_000, 7_000, 1), strict=False):
             attempt = add_attempt(
                 tx, job_id, node_id=node_id, owner_id=owner, zone_tier="cpu", zone_region="in",
                 leased_at_ms=tx.now_ms + 40, billed_ms=ms, charge=0,
@@ -181,12 +173,7 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
             tx.connection.execute(
                 job_rows.jobs.update()
                 .where(job_rows.jobs.c.id == job_id)
-                .values(
-                    accepted_attempt=1,
-                    state="succeeded",
-                    started_at_ms=tx.now_ms,
-                    finished_at_ms=tx.now_ms + ms,
-                )
+                .values(accepted_attempt=1, state="succeeded", started_at_ms=tx.now_ms, finished_at_ms=tx.now_ms + ms)
             )
 
     store.write_now(unit)
@@ -194,21 +181,18 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
 
 
 def test_hours_lent_and_borrowed(store: Store, worked: dict[str, str]) -> None:
-    lent, borrowed = store.read_now(lambda c: ledger_rows.time_used(c, since_id=make_id("job", 0, bytes(10))))
-    assert {account: (row.ms, row.jobs) for account, row in lent.items()} == {worked["bob"]: (12_000, 2)}
-    assert {account: (row.ms, row.jobs) for account, row in borrowed.items()} == {worked["ann"]: (12_000, 2)}
-    none = store.read_now(lambda c: ledger_rows.time_used(c, since_id="job_z"))
-    assert none == ({}, {})
-    names = store.read_now(lambda c: ledger_rows.get_names(c, [worked["ann"], worked["bob"], "gone"]))
+    since_id = make_id("job", 0, bytes(10))
+    assert store.read_now(lambda c: ledger_rows.time_lent(c, since_id=since_id)) == {worked["bob"]: (12_000, 2)}
+    assert store.read_now(lambda c: ledger_rows.time_borrowed(c, since_id=since_id)) == {worked["ann"]: (12_000, 2)}
+    assert store.read_now(lambda c: ledger_rows.time_lent(c, since_id="job_z")) == {}
+    names = store.read_now(lambda c: account_rows.get_names(c, [worked["ann"], worked["bob"], "gone"]))
     assert names == {worked["ann"]: "ann", worked["bob"]: "bob"}
 
 
-def test_what_history_tells_a_quote(store: Store, worked: dict[str, str]) -> None:
+def test_quotes_use_past_run_and_wait_times(store: Store, worked: dict[str, str]) -> None:
     def times(**by: str | None) -> list[int]:
         asked: dict[str, Any] = {"spec_digest": None, "name": None} | by
-        return store.read_now(
-            lambda c: ledger_rows.run_times(c, worked["ann"], among=100, limit=100, **asked)
-        )
+        return store.read_now(lambda c: ledger_rows.run_times(c, worked["ann"], among=100, limit=100, **asked))
 
     assert sorted(times(name="true")) == [1, 5_000, 7_000]
     assert times(name="other") == []
@@ -223,18 +207,9 @@ def test_what_history_tells_a_quote(store: Store, worked: dict[str, str]) -> Non
 
 FILTERED = Filter(kinds=("pay",), since_ms=1, until_ms=2)
 PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
-    "statement": (
-        lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9),
-        "ix_transfers_debit",
-    ),
-    "its other side": (
-        lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9),
-        "ix_transfers_credit",
-    ),
-    "filtered": (
-        lambda c: ledger_rows.statement(c, "a", FILTERED, before=None, limit=9),
-        "ix_transfers_credit",
-    ),
+    "statement": (lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9), "ix_transfers_debit"),
+    "its other side": (lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9), "ix_transfers_credit"),
+    "filtered": (lambda c: ledger_rows.statement(c, "a", FILTERED, before=None, limit=9), "ix_transfers_credit"),
     "sums": (lambda c: ledger_rows.sums(c, "a", FILTERED), "ix_transfers_debit"),
     "one event": (lambda c: ledger_rows.by_keys(c, ["k"]), "sqlite_autoindex_transfers_2"),
     "balances": (lambda c: ledger_rows.get_balances(c, "a"), "sqlite_autoindex_balances_1"),
@@ -242,15 +217,12 @@ PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "matured": (lambda c: ledger_rows.matured_up_to(c, "a"), "ix_transfers_debit"),
     "earned": (lambda c: ledger_rows.earned_between(c, "a", after=1, before=9), "ix_transfers_credit"),
     "next to mature": (lambda c: ledger_rows.next_earned(c, "a", after=1), "ix_transfers_credit"),
-    "hours": (lambda c: ledger_rows.time_used(c, since_id="j"), "sqlite_autoindex_"),
+    "hours": (lambda c: ledger_rows.time_lent(c, since_id="j"), "sqlite_autoindex_"),
     "run times": (
         lambda c: ledger_rows.run_times(c, "a", spec_digest="d", name=None, among=9, limit=9),
         "ix_jobs_account",
     ),
-    "waits": (
-        lambda c: ledger_rows.waits(c, [("t", "r")], since_id="j", among=9),
-        "sqlite_autoindex_attempts_1",
-    ),
+    "waits": (lambda c: ledger_rows.waits(c, [("t", "r")], since_id="j", among=9), "sqlite_autoindex_attempts_1"),
 }
 
 
@@ -259,7 +231,7 @@ def test_questions_use_their_index(sqlite_url: str, name: str) -> None:
     ask, index = PLANS[name]
     with explained(sqlite_url) as (connection, plans):
         ask(connection)
-    # What was picked by the indexes is then gone through once; that is no scan of a table.
+    # Scanning a subquery once, after the indexes selected its rows, is not a table scan.
     check([line for line in plans if "SCAN anon" not in line and "SCAN (subquery" not in line], index)
     assert not any("SCAN transfers" in line for line in plans), plans
 
@@ -270,6 +242,6 @@ def test_credits_moved_reads_only_the_numbers_since(sqlite_url: str) -> None:
     assert all("(seq>?)" in line for line in plans if "transfers" in line), plans
 
 
-def test_legs_that_are_not_anybodys_are_in_no_statement(store: Store) -> None:
+def test_transfers_between_pool_accounts_are_in_no_statement(store: Store) -> None:
     store.write_now(lambda tx: booking.post(tx, "odd", [Leg(PROMO, FEES, 5, Kind.TOP_UP)]))
     assert shown(store, "ann") == []

@@ -1,9 +1,10 @@
-"""What one hub commits wakes the others, and after a gap they look at everything."""
+"""Commits of one hub wake the others, which check everything after a gap."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,88 +13,63 @@ from computepool.hub.db.listen import Listener
 from computepool.hub.db.schema import migrate
 from computepool.hub.db.session import Tx
 from computepool.testing.postgres import PostgresServer
+from computepool.testing.waiting import eventually
 from tests.hub.db.conftest import MakeStore
 
 
-class Heard:
-    """Collects what a listener says, and waits for it."""
-
-    def __init__(self) -> None:
-        self.topics: set[str] = set()
-        self._changed = asyncio.Event()
-
-    def __call__(self, topics: set[str]) -> None:
-        self.topics |= topics
-        self._changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def all_of(self, *topics: str) -> None:
-        await self.until(lambda: self.topics >= set(topics))
-
-
-async def test_a_hub_hears_the_others_and_not_itself(
-    migrated_postgres_url: str, make_store: MakeStore
-) -> None:
-    mine, other = make_store(migrated_postgres_url), make_store(migrated_postgres_url)
-    heard = Heard()
-    listener = Listener(migrated_postgres_url, hub_id=mine.hub_id, receive=heard)
+@asynccontextmanager
+async def listening(url: str, hub_id: str) -> AsyncIterator[set[str]]:
+    """The topics that a listener has received since it connected."""
+    topics: set[str] = set()
+    listener = Listener(url, hub_id=hub_id, receive=topics.update)
     listener.start()
-    await heard.all_of("*")
-    await mine.write(lambda tx: tx.touch("job:mine"))
-    await other.write(lambda tx: tx.touch("job:1", "queue"))
-    await heard.all_of("job:1", "queue")
-    assert "job:mine" not in heard.topics
-    heard.topics.clear()
-    await other.write(lambda tx: tx.touch(*(f"job:{number}" for number in range(5_000))))
-    await heard.all_of("*")
+    await eventually(lambda: "*" in topics)
+    topics.clear()
+    yield topics
     await listener.stop()
 
 
-async def test_what_was_rolled_back_is_not_heard(migrated_postgres_url: str, make_store: MakeStore) -> None:
-    store = make_store(migrated_postgres_url)
-    heard = Heard()
-    listener = Listener(migrated_postgres_url, hub_id="another", receive=heard)
-    listener.start()
-    await heard.all_of("*")
+async def test_a_hub_receives_the_topics_of_other_hubs_and_not_its_own(
+    migrated_url: str, make_store: MakeStore
+) -> None:
+    mine, other = make_store(migrated_url), make_store(migrated_url)
+    async with listening(migrated_url, mine.hub_id) as topics:
+        await mine.write(lambda tx: tx.touch("job:mine"))
+        await other.write(lambda tx: tx.touch("job:1", "queue"))
+        await eventually(lambda: topics == {"job:1", "queue"})
+        await other.write(lambda tx: tx.touch(*(f"job:{number}" for number in range(5_000))))
+        await eventually(lambda: "*" in topics)
+
+
+async def test_topics_of_a_unit_that_was_rolled_back_are_not_sent(migrated_url: str, make_store: MakeStore) -> None:
+    store = make_store(migrated_url)
 
     def refused(tx: Tx) -> None:
         tx.touch("job:never")
         raise Conflict
 
-    await asyncio.gather(
-        store.write(lambda tx: tx.touch("job:before")), store.write(refused), return_exceptions=True
-    )
-    await store.write(lambda tx: tx.touch("job:after"))
-    await heard.all_of("job:before", "job:after")
-    assert "job:never" not in heard.topics
-    await listener.stop()
+    async with listening(migrated_url, "another") as topics:
+        await asyncio.gather(
+            store.write(lambda tx: tx.touch("job:before")), store.write(refused), return_exceptions=True
+        )
+        await store.write(lambda tx: tx.touch("job:after"))
+        await eventually(lambda: topics == {"job:before", "job:after"})
 
 
 @pytest.mark.soak
-async def test_after_a_lost_connection_everything_is_looked_at(make_store: MakeStore) -> None:
+async def test_a_lost_connection_is_restored_and_everything_checked(make_store: MakeStore) -> None:
     with PostgresServer() as server:
-        url = server.fresh_database()
-        migrate(url)
-        heard = Heard()
-        listener = Listener(url, hub_id="hub", receive=heard)
-        listener.start()
-        await heard.all_of("*")
-        heard.topics.clear()
-        await asyncio.to_thread(server.restart)
-        await heard.all_of("*")
-        other = make_store(url)
-        other.hub_id = "other"
-        await other.write(lambda tx: tx.touch("queue"))
-        await heard.all_of("queue")
-        await listener.stop()
+        url = server.fresh_database(migrate)
+        async with listening(url, "hub") as topics:
+            await asyncio.to_thread(server.restart)
+            await eventually(lambda: "*" in topics)
+            other = make_store(url)
+            other.hub_id = "other"
+            await other.write(lambda tx: tx.touch("queue"))
+            await eventually(lambda: "queue" in topics)
 
 
-async def test_on_sqlite_there_is_nobody_to_hear(sqlite_url: str) -> None:
+async def test_a_hub_on_sqlite_has_nobody_to_listen_to(sqlite_url: str) -> None:
     listener = Listener(sqlite_url, hub_id="hub", receive=lambda _: None)
     listener.start()
     await listener.stop()

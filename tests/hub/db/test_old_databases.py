@@ -1,13 +1,7 @@
-"""A database that an earlier version filled: it is migrated, and every rule of `pool hub check` holds on it.
-
-`schema_0010.sql.gz` is the dump of a hub with schema 0010, after a wrong result of which two rechecks still wait, a group
-that waits for its home, a request for approval, a measured node and a checkpoint. Its secrets were removed.
-"""
+"""A database that an earlier version filled: it is migrated, and afterwards every rule of `pool hub check` holds."""
 
 from __future__ import annotations
 
-import gzip
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -16,21 +10,13 @@ from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 from computepool.core.trust import hardware
 from computepool.hub.app import build_hub
 from computepool.hub.artifacts.storage.disk import DiskBlobs
-from computepool.hub.db import dialect, schema
+from computepool.hub.db import dialect
 from computepool.hub.main import check
 from computepool.hub.settings import Settings
 from computepool.testing.clock import FakeClock
-from tests.hub.db import schema_0010
+from tests.hub.db import schemas
 
-DUMP = Path(__file__).with_name("schema_0010.sql.gz")
 CHECKPOINT = b"half"
-
-
-def restore(file: Path) -> Engine:
-    database = sqlite3.connect(file)
-    database.executescript(gzip.decompress(DUMP.read_bytes()).decode())
-    database.close()
-    return create_engine(f"sqlite:///{file}")
 
 
 def copy(source: Engine, target: Engine) -> None:
@@ -46,16 +32,17 @@ def copy(source: Engine, target: Engine) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """Of a hub whose database is the old one."""
-    source = restore(tmp_path / "hub.sqlite")
+    """The settings of a hub whose database is the old one."""
+    file = tmp_path / "hub.sqlite"
+    schemas.restore(file).close()
     url = ""
     if request.param == "postgresql":
         url = str(request.getfixturevalue("postgres_url"))
-        schema_0010.make(url)
-        target = create_engine(dialect.postgres_url(url))
+        schemas.create_old(url)
+        source, target = create_engine(f"sqlite:///{file}"), create_engine(dialect.postgres_url(url))
         copy(source, target)
+        source.dispose()
         target.dispose()
-    source.dispose()
     return Settings(data_dir=tmp_path, DATABASE_URL=url)
 
 
@@ -63,13 +50,14 @@ def values(connection: Connection, query: str) -> list[object]:
     return list(connection.execute(text(query)).scalars())
 
 
-async def test_a_database_from_before_the_new_names_goes_on(settings: Settings) -> None:
-    assert schema.current(settings.url) == schema_0010.SCHEMA
+async def test_an_old_database_is_migrated_with_all_its_rows(settings: Settings) -> None:
+    assert schemas.version_of(settings.url) == schemas.OLD
+    forget_places(settings)
     hub = build_hub(settings, FakeClock())
     await hub.store.stop()
     hub.store.close()
-    assert schema.current(settings.url) == schema.head()
-    restore_file(settings)
+    assert schemas.version_of(settings.url) == schemas.newest()
+    restore_artifact(settings)
     assert check(settings) == []
     engine = create_engine(dialect.postgres_url(settings.url))
     with engine.connect() as connection:
@@ -85,17 +73,24 @@ async def test_a_database_from_before_the_new_names_goes_on(settings: Settings) 
         actions = set(values(connection, "SELECT action FROM events"))
     engine.dispose()
     assert {"node.penalised", "approval.requested", "checkpoint.saved", "group.delivery_problem"} <= actions
-    assert (
-        not {"node.struck", "approval.asked", "checkpoint.kept", "group.home_trouble", "group.stay"} & actions
-    )
+    assert not {"node.struck", "approval.asked", "checkpoint.kept", "group.home_trouble", "group.stay"} & actions
 
 
-def restore_file(settings: Settings) -> None:
-    """The one file of the old hub, under the place that its row names."""
+def forget_places(settings: Settings) -> None:
+    """Artifacts were once stored under their digest alone."""
+    engine = create_engine(dialect.postgres_url(settings.url))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE artifacts SET place = ''"))
+    engine.dispose()
+
+
+def restore_artifact(settings: Settings) -> None:
+    """Write the old hub's only artifact where its row says."""
     engine = create_engine(dialect.postgres_url(settings.url))
     with engine.connect() as connection:
-        [place] = values(connection, "SELECT place FROM artifacts")
+        [(digest, place)] = connection.execute(text("SELECT digest, place FROM artifacts")).all()
     engine.dispose()
+    assert place == f"{digest[:2]}/{digest}"
     path = DiskBlobs(settings.data_dir).path(str(place))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(CHECKPOINT)

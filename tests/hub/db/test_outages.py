@@ -1,4 +1,4 @@
-"""Full disks, lost servers, kill -9: the caller is told the truth, and nothing acknowledged is lost or done twice."""
+"""Full disks, lost servers and kill -9: callers get the right error, and nothing acknowledged is lost or repeated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from computepool.hub.identity import rows as account_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from computepool.testing.postgres import PostgresServer
+from computepool.testing.waiting import eventually
 from tests.hub.db.conftest import MakeStore
 
 PER_WORKER = 200  #: so many that they are still writing when the server is stopped for the second time
@@ -34,7 +35,7 @@ lock = HubLock(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
 """
-#: Writes accounts named by their number until it dies, saying each number after it was acknowledged.
+#: Writes accounts named by numbers until it dies, and prints each number after its write was acknowledged.
 WRITE_UNTIL_DEAD = """
 import asyncio, sys
 from computepool.hub.app import open_store
@@ -62,7 +63,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def durable_server() -> Iterator[PostgresServer]:
-    """A server of its own, which keeps what it acknowledged when it crashes."""
+    """A server of its own whose commits survive a crash."""
     with PostgresServer(durable=True) as server:
         yield server
 
@@ -78,7 +79,7 @@ def event_actors(connection: Connection) -> list[str]:
 # a full disk
 
 
-async def test_a_full_disk_is_said_and_changes_nothing(sqlite_url: str, make_store: MakeStore) -> None:
+async def test_a_full_disk_is_reported_and_changes_nothing(sqlite_url: str, make_store: MakeStore) -> None:
     store = make_store(sqlite_url)
     await store.write(lambda tx: add_account(tx, name="before"))
 
@@ -112,7 +113,7 @@ async def test_a_full_disk_is_said_and_changes_nothing(sqlite_url: str, make_sto
 
 
 class Client:
-    """Asks for each write again until it is acknowledged, as the SDK does."""
+    """Repeats each write until it is acknowledged, like the SDK."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -141,16 +142,8 @@ class Client:
         return True
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.003)
-    raise AssertionError("it did not happen in 30 s")
-
-
 @pytest.mark.soak
-async def test_a_restart_under_load_loses_and_doubles_nothing(
+async def test_a_server_restart_under_load_loses_and_repeats_nothing(
     durable_server: PostgresServer, make_store: MakeStore
 ) -> None:
     url = durable_server.fresh_database()
@@ -159,12 +152,12 @@ async def test_a_restart_under_load_loses_and_doubles_nothing(
     client = Client(store)
     load = [asyncio.ensure_future(client.make_accounts(f"worker{number}", PER_WORKER)) for number in range(6)]
     for acknowledged in (40, 120):
-        await until(lambda least=acknowledged: len(client.acknowledged) >= least)
+        await eventually(lambda least=acknowledged: len(client.acknowledged) >= least)
         client.refused.clear()
         await asyncio.to_thread(durable_server.stop, immediate=True)
         with pytest.raises(Unavailable):
             await store.read(names)
-        await until(lambda: bool(client.refused))
+        await eventually(lambda: bool(client.refused))
         await asyncio.to_thread(durable_server.start)
     await asyncio.gather(*load)
     assert len(client.acknowledged) == 6 * PER_WORKER
@@ -172,11 +165,11 @@ async def test_a_restart_under_load_loses_and_doubles_nothing(
     assert sorted(await store.read(event_actors)) == sorted(client.acknowledged)
 
 
-async def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_done_again(
-    migrated_postgres_url: str, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    migrated_url: str, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection breaks right after the server committed: the unit must not run a second time."""
-    store = make_store(migrated_postgres_url)
+    store = make_store(migrated_url)
     runs: list[str] = []
     asked: list[str] = []
     really = dialect.was_committed
@@ -198,10 +191,8 @@ async def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_done_again(
     assert await store.read(event_actors) == ["once"]
 
 
-async def test_a_commit_that_never_arrived_is_done_again(
-    migrated_postgres_url: str, make_store: MakeStore
-) -> None:
-    store = make_store(migrated_postgres_url)
+async def test_a_commit_that_never_reached_the_server_is_retried(migrated_url: str, make_store: MakeStore) -> None:
+    store = make_store(migrated_url)
     runs: list[str] = []
 
     def unit(tx: Tx) -> str:
@@ -217,7 +208,7 @@ async def test_a_commit_that_never_arrived_is_done_again(
 
 
 def break_at_commit(connection: Connection, *, after: bool) -> None:
-    """Cut the line at the next COMMIT, before or after the server heard it."""
+    """Cut the connection at the next COMMIT, before or after the server received it."""
     driver = connection.connection.driver_connection
     assert driver is not None
     commit = driver.commit
@@ -227,12 +218,12 @@ def break_at_commit(connection: Connection, *, after: bool) -> None:
             commit()
         with socket.socket(fileno=os.dup(driver.pgconn.socket)) as line:
             line.shutdown(socket.SHUT_RDWR)
-        driver.execute("SELECT 1")  # finds the line dead, as the answer to COMMIT would have
+        driver.execute("SELECT 1")  # notices the closed connection, as the answer to COMMIT would have
 
     driver.commit = cut
 
 
-async def test_an_unreachable_server_is_said_to_everybody_at_once(clock: FakeClock, tmp_path: Path) -> None:
+async def test_an_unreachable_server_fails_all_waiting_writes_at_once(clock: FakeClock, tmp_path: Path) -> None:
     store = open_store(f"postgresql://nobody@/none?host={tmp_path}", clock=clock, hub_id="hub")
     store.start()
     answers = await asyncio.wait_for(
@@ -248,7 +239,7 @@ async def test_an_unreachable_server_is_said_to_everybody_at_once(clock: FakeClo
 
 
 @pytest.mark.parametrize("crash_at", ["before_commit:3", pytest.param("", marks=pytest.mark.soak)])
-def test_what_was_acknowledged_survives_kill_9(url: str, crash_at: str) -> None:
+def test_acknowledged_writes_survive_kill_9(url: str, crash_at: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", WRITE_UNTIL_DEAD, url],
         stdout=subprocess.PIPE,

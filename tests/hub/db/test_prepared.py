@@ -1,4 +1,4 @@
-"""Statements that are compiled once refuse what SQLAlchemy itself would refuse, and ask for no more than it would."""
+"""Prepared statements behave like SQLAlchemy's own."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from computepool.hub.db.tables import accounts, events
 
 
 async def test_a_value_that_is_missing_is_an_error_and_not_null(store: Store) -> None:
-    change = Prepared(
-        update(accounts).where(accounts.c.id == bindparam("which")).values(name=bindparam("to"))
-    )
+    change = Prepared(update(accounts).where(accounts.c.id == bindparam("which")).values(name=bindparam("to")))
     with pytest.raises(KeyError, match="to"):
         await store.write(lambda tx: change.execute(tx.connection, [{"which": "a"}]))
 
 
-async def test_nothing_is_asked_back(store: Store) -> None:
+async def test_a_prepared_insert_returns_nothing(store: Store) -> None:
     add = Prepared(insert(events))
     sql = await store.read(lambda connection: add._compile(connection, {"action": "a"}).sql)
     assert "RETURNING" not in sql
 
 
-async def test_rows_have_the_values_of_their_columns(store: Store) -> None:
+async def test_prepared_rows_have_python_values(store: Store) -> None:
     """Booleans are numbers to SQLite."""
     final = Prepared(select(events.c.action, events.c.final).where(events.c.actor == bindparam("who")))
 
@@ -55,7 +53,7 @@ async def test_an_error_is_the_one_that_sqlalchemy_would_raise(store: Store) -> 
         await store.write(lambda tx: add.execute(tx.connection, [row]))
 
 
-async def test_who_watches_statements_sees_these_too(store: Store) -> None:
+async def test_statement_listeners_see_prepared_statements(store: Store) -> None:
     names, seen = Prepared(select(accounts.c.name)), list[str]()
 
     def unit(tx: Tx) -> list[tuple[str]]:

@@ -1,4 +1,4 @@
-"""The queue: a job goes to one node however many ask, and leaves its state only by who believed right."""
+"""The queue: a job goes to one node however many ask, and changes state only from the expected one."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ async def leased_job(store: Store, **columns: Any) -> tuple[str, str, str]:
 
 async def test_fifty_pollers_and_one_job_give_one_lease(store: Store) -> None:
     (job_id,) = await store.write(add_jobs)
-    won = await asyncio.gather(
-        *(store.write(lambda tx: job_rows.lease_jobs(tx, [job_id])) for _ in range(50))
-    )
+    won = await asyncio.gather(*(store.write(lambda tx: job_rows.lease_jobs(tx, [job_id])) for _ in range(50)))
     assert sorted(map(len, won)) == [0] * 49 + [1]
     row = await job(store, job_id)
     assert (row.state, row.attempt_no) == (JobState.LEASED, 1)
 
 
-async def test_two_hubs_never_lease_the_same_job(migrated_postgres_url: str, make_store: MakeStore) -> None:
-    hubs = [make_store(migrated_postgres_url) for _ in range(2)]
+async def test_two_hubs_never_lease_the_same_job(migrated_url: str, make_store: MakeStore) -> None:
+    hubs = [make_store(migrated_url) for _ in range(2)]
     ids = await hubs[0].write(lambda tx: add_jobs(tx, 40))
     asked = [
         hub.write(lambda tx, part=ids[start : start + 8]: job_rows.lease_jobs(tx, part))
@@ -63,22 +61,18 @@ async def test_two_hubs_never_lease_the_same_job(migrated_postgres_url: str, mak
     assert sorted(won) == ids
 
 
-async def test_a_job_another_hub_is_taking_is_left_to_it(
-    migrated_postgres_url: str, make_store: MakeStore
-) -> None:
-    store = make_store(migrated_postgres_url)
+async def test_a_job_locked_by_another_hub_is_skipped(migrated_url: str, make_store: MakeStore) -> None:
+    store = make_store(migrated_url)
     first, second = await store.write(lambda tx: add_jobs(tx, 2))
-    engine = create_engine(migrated_postgres_url)
+    engine = create_engine(migrated_url)
     with engine.begin() as other:
         other.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": first})
-        leased = await asyncio.wait_for(
-            store.write(lambda tx: job_rows.lease_jobs(tx, [first, second])), timeout=20
-        )
+        leased = await asyncio.wait_for(store.write(lambda tx: job_rows.lease_jobs(tx, [first, second])), timeout=20)
     engine.dispose()
     assert set(leased) == {second}
 
 
-async def test_more_jobs_than_a_statement_may_have_parameters(store: Store) -> None:
+async def test_queries_accept_more_ids_than_a_statement_has_parameters(store: Store) -> None:
     """SQLite stops at 32 766 parameters, PostgreSQL's protocol at 65 535."""
     (job_id,) = await store.write(add_jobs)
     many = [f"job_{number}" for number in range(70_000)] + [job_id]
@@ -87,7 +81,7 @@ async def test_more_jobs_than_a_statement_may_have_parameters(store: Store) -> N
     assert set(await store.write(lambda tx: job_rows.lease_jobs(tx, many))) == {job_id}
 
 
-async def test_the_queue_is_read_in_order_and_without_what_waits(store: Store, clock: FakeClock) -> None:
+async def test_the_queue_is_read_in_order_without_waiting_jobs(store: Store, clock: FakeClock) -> None:
     def unit(tx: Tx) -> list[str]:
         account = add_account(tx)
         old = add_jobs(tx, 2, account_id=account, queued_at_ms=tx.now_ms - 1000)
@@ -106,7 +100,7 @@ async def test_the_queue_is_read_in_order_and_without_what_waits(store: Store, c
     assert await store.read(lambda connection: queued(connection, since_ms=clock.now_ms())) == ids[2:]
 
 
-# going back to the queue
+# requeueing
 
 
 async def test_requeue_is_refused_when_the_job_moved_on(store: Store) -> None:
@@ -124,7 +118,9 @@ async def test_requeue_is_refused_when_the_job_moved_on(store: Store) -> None:
     assert not await store.write(lambda tx: requeue(tx, 1))
 
 
-async def test_a_job_waits_anew_each_time_unless_it_never_stopped(store: Store, clock: FakeClock) -> None:
+async def test_the_time_to_live_restarts_with_each_wait_unless_the_wait_continues(
+    store: Store, clock: FakeClock
+) -> None:
     job_id, _, _ = await leased_job(store)
     ttl_ms = job_rows.ttl_ms_of(await job(store, job_id))
 
@@ -143,13 +139,10 @@ async def test_a_job_waits_anew_each_time_unless_it_never_stopped(store: Store, 
     assert await again(3, waits_on=False) == clock.now_ms() + ttl_ms
 
 
-async def test_a_queued_job_goes_back_once_however_many_try(store: Store) -> None:
+async def test_a_job_is_requeued_once_however_many_try(store: Store) -> None:
     job_id, _, _ = await leased_job(store)
     done = await asyncio.gather(
-        *(
-            store.write(lambda tx: job_rows.requeue(tx, job_id, attempt_no=1, reason="lease_lost"))
-            for _ in range(20)
-        )
+        *(store.write(lambda tx: job_rows.requeue(tx, job_id, attempt_no=1, reason="lease_lost")) for _ in range(20))
     )
     assert done.count(True) == 1
 
@@ -162,15 +155,13 @@ async def test_a_result_is_accepted_at_most_once(store: Store, clock: FakeClock)
     row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
     await store.write(lambda tx: job_rows.accept(tx, [row]))
     with pytest.raises(InvariantViolation):
-        await store.write(lambda tx: job_rows.accept(tx, [row | {"number": 2, "value": "other"}]))
+        await store.write(lambda tx: job_rows.accept(tx, [row | {"new_accepted_attempt": 2, "new_result": "other"}]))
     full = await store.read(lambda connection: job_rows.get_job_full(connection, job_id))
     assert full is not None
     assert (full.state, full.accepted_attempt, full.result) == (JobState.SUCCEEDED, 1, "1")
 
 
-async def test_one_job_of_many_accepted_twice_takes_the_whole_batch_back(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_accepting_one_job_twice_rolls_back_the_whole_batch(store: Store, clock: FakeClock) -> None:
     def unit(tx: Tx) -> tuple[list[str], str]:
         ids, node_id = add_jobs(tx, 3), add_node(tx)
         for job_id in ids:
@@ -203,7 +194,7 @@ async def test_a_finished_job_stays_as_it_is(store: Store, clock: FakeClock, sta
     assert (after.state, after.reason) == (state, Reason.TIMEOUT)
 
 
-async def test_a_late_result_ends_a_job_that_waits_again(store: Store, clock: FakeClock) -> None:
+async def test_a_late_result_ends_a_requeued_job(store: Store, clock: FakeClock) -> None:
     job_id, node_id, _ = await leased_job(store)
     await store.write(lambda tx: job_rows.requeue(tx, job_id, attempt_no=1, reason="lease_lost"))
     row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
@@ -232,7 +223,7 @@ async def test_jobs_that_waited_too_long_are_found(store: Store, clock: FakeCloc
 # dependencies
 
 
-async def test_a_job_waits_for_all_it_comes_after(store: Store) -> None:
+async def test_a_job_waits_for_all_its_dependencies(store: Store) -> None:
     def unit(tx: Tx) -> tuple[list[str], str]:
         account = add_account(tx)
         first = add_jobs(tx, 2, account_id=account)
@@ -257,13 +248,11 @@ async def test_a_cancelled_dependent_is_not_released(store: Store) -> None:
         return add_jobs(tx, account_id=account, after=(first,))[0]
 
     last = await store.write(unit)
-    await store.write(
-        lambda tx: job_rows.finish(tx, last, state=JobState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
-    )
+    await store.write(lambda tx: job_rows.finish(tx, last, state=JobState.CANCELLED, reason=Reason.CANCELLED_BY_USER))
     assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {}
 
 
-# looking
+# reading
 
 
 async def test_pages_of_jobs_meet_without_gap_or_overlap(store: Store) -> None:
@@ -289,7 +278,7 @@ async def test_pages_of_jobs_meet_without_gap_or_overlap(store: Store) -> None:
             if before is None:
                 return found
 
-    for window in (1, 3, 7, 1_000):  # however many are looked at in one go
+    for window in (1, 3, 7, 1_000):  # however many are scanned at once
         assert await walk(window, account_id=account) == mine[::-1]
         assert await walk(window, text=mine[3]) == [mine[3]]
     assert await walk(group_id=group) == mine[::-1]
@@ -314,7 +303,4 @@ async def test_counts_follow_the_states(store: Store) -> None:
         "leased": 1,
         "failed": 1,
     }
-    assert await store.read(lambda connection: job_rows.open_in_group(connection, group)) == [
-        ids[0],
-        *ids[2:],
-    ]
+    assert await store.read(lambda connection: job_rows.open_in_group(connection, group)) == [ids[0], *ids[2:]]

@@ -1,4 +1,4 @@
-"""Events, results, logs and artifacts: read back in order, page by page, nothing lost between two pages."""
+"""Events, results, logs and artifacts are read back in order, page by page, without losses between pages."""
 
 from __future__ import annotations
 
@@ -54,31 +54,6 @@ async def test_a_number_is_never_used_twice(store: Store) -> None:
     assert await store.read(event_rows.last_event) > last
 
 
-async def test_results_of_a_group_come_in_the_order_of_finishing(store: Store) -> None:
-    def make(tx: Tx) -> tuple[str, list[str]]:
-        account = add_account(tx)
-        group = add_group(tx, account_id=account)
-        return group, add_jobs(tx, 5, account_id=account, group_id=group)
-
-    group, ids = await store.write(make)
-    order = [ids[3], ids[0], ids[4], ids[1]]
-    for job_id in order:
-
-        def end(tx: Tx, job_id: str = job_id) -> None:
-            job_rows.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
-            tx.emit(actor="hub", action="job.leased", job_id=job_id, group_id=group)
-            tx.emit(actor="hub", action="job.failed", job_id=job_id, group_id=group, final=True)
-            tx.emit(actor="hub", action="job.failed", job_id=job_id, final=True)
-
-        await store.write(end)
-    first = await store.read(lambda c: group_rows.list_results(c, group_id=group, after=0, limit=3))
-    rest = await store.read(
-        lambda c: group_rows.list_results(c, group_id=group, after=first[-1].seq, limit=3)
-    )
-    assert [row.id for row in (*first, *rest)] == order
-    assert {row.state for row in first} == {"failed"}
-
-
 async def test_pages_of_groups(store: Store) -> None:
     def make(tx: Tx) -> tuple[str, list[str]]:
         account = add_account(tx)
@@ -88,9 +63,7 @@ async def test_pages_of_groups(store: Store) -> None:
     account, ids = await store.write(make)
 
     def page(connection: Connection, before: str | None) -> list[str]:
-        rows = group_rows.list_groups(
-            connection, account_id=account, kinds=["group", "map"], before=before, limit=3
-        )
+        rows = group_rows.list_groups(connection, account_id=account, kinds=["group", "map"], before=before, limit=3)
         return [row.id for row in rows]
 
     first = await store.read(lambda connection: page(connection, None))
@@ -136,13 +109,7 @@ async def test_logs_are_counted_and_kept_in_order(store: Store) -> None:
 
 
 def reference(digest: str, account_id: str, **fields: str) -> dict[str, str]:
-    return {
-        "digest": digest,
-        "account_id": account_id,
-        "job_id": "",
-        "role": "upload",
-        "name": "file",
-    } | fields
+    return {"digest": digest, "account_id": account_id, "job_id": "", "role": "upload", "name": "file"} | fields
 
 
 async def test_the_same_reference_twice_is_one(store: Store) -> None:
@@ -154,23 +121,23 @@ async def test_the_same_reference_twice_is_one(store: Store) -> None:
         artifact_rows.refer(tx, [])
 
     await store.write(unit)
-    assert await store.read(lambda c: artifact_rows.get_artifacts(c, ["d1", "d2"])) == {"d1": 5}
+    assert await store.read(lambda c: artifact_rows.get_sizes(c, ["d1", "d2"])) == {"d1": 5}
     assert await store.read(lambda c: artifact_rows.may_read(c, digest="d1", account_id="a"))
     assert not await store.read(lambda c: artifact_rows.may_read(c, digest="d1", account_id="c"))
     assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="a")) == 1
     assert await store.write(lambda tx: artifact_rows.drop_unused(tx, ["d1"])) == []
     assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="b")) == 1
-    assert await store.write(lambda tx: artifact_rows.drop_unused(tx, ["d1"])) == [("d1", "p1")]
-    assert await store.read(lambda c: artifact_rows.get_artifacts(c, ["d1"])) == {}
+    assert await store.write(lambda tx: artifact_rows.drop_unused(tx, ["d1"])) == ["p1"]
+    assert await store.read(lambda c: artifact_rows.get_sizes(c, ["d1"])) == {}
 
 
-async def test_another_hubs_sweep_cannot_take_what_is_being_sent_again(
-    migrated_postgres_url: str, make_store: MakeStore
+async def test_another_hubs_sweep_cannot_delete_what_is_being_uploaded_again(
+    migrated_url: str, make_store: MakeStore
 ) -> None:
-    """Nothing refers to it yet, and it comes once more: from then on it stays."""
-    store, swept = make_store(migrated_postgres_url), list[str]()
+    """Nothing refers to the artifact yet. Once it is being uploaded again, it must stay."""
+    store, swept = make_store(migrated_url), list[str]()
     await store.write(lambda tx: artifact_rows.insert_artifact(tx, digest="d1", size=5, place="old"))
-    other = create_engine(migrated_postgres_url)
+    other = create_engine(migrated_url)
 
     def sweep(*_: object) -> None:
         if not swept:
@@ -192,7 +159,7 @@ async def test_another_hubs_sweep_cannot_take_what_is_being_sent_again(
     assert await store.read(lambda c: artifact_rows.get_places(c, ["d1"])) == {"d1": "old"}
 
 
-async def test_bytes_that_were_lost_get_the_place_of_those_sent_now(store: Store) -> None:
+async def test_lost_bytes_are_replaced_by_a_new_upload(store: Store) -> None:
     def sent(place: str, lost: str | None = None) -> str:
         return store.write_now(
             lambda tx: artifact_rows.insert_artifact(tx, digest="d1", size=5, place=place, lost=lost)
@@ -207,9 +174,7 @@ async def test_nothing_refers_to_an_artifact_that_is_not_there(store: Store) -> 
         await store.write(lambda tx: artifact_rows.refer(tx, [reference("missing", "a")]))
 
 
-async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(store: Store, clock: FakeClock) -> None:
     def unit(tx: Tx) -> None:
         artifact_rows.insert_artifact(tx, digest="d", size=1, place="p")
         artifact_rows.insert_artifact(tx, digest="e", size=1, place="p")
@@ -265,23 +230,3 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
     await store.write(end)
     assert not await may(node_id)
     assert await store.read(lambda c: artifact_rows.open_jobs_using(c, digest="d", account_id=account)) == []
-
-
-async def test_outputs_by_job(store: Store) -> None:
-    def unit(tx: Tx) -> None:
-        artifact_rows.insert_artifact(tx, digest="d", size=7, place="p")
-        artifact_rows.refer(
-            tx,
-            [
-                reference("d", "a", job_id="j1", role="output", name="b.txt"),
-                reference("d", "a", job_id="j1", role="output", name="a.txt"),
-                reference("d", "a", job_id="j1", role="input", name="c.txt"),
-                reference("d", "a", job_id="j2", role="output", name="d.txt"),
-            ],
-        )
-
-    await store.write(unit)
-    outputs = await store.read(lambda c: artifact_rows.outputs_of(c, ["j1", "j3"]))
-    assert {job: [(row.name, row.size) for row in rows] for job, rows in outputs.items()} == {
-        "j1": [("a.txt", 7), ("b.txt", 7)]
-    }

@@ -1,5 +1,4 @@
-"""The schema: migrations come to exactly the tables that a new database is made from, on both databases, once, whoever
-starts and whenever it dies."""
+"""The schema: a migrated database equals a new one, on both databases, whoever starts and whenever the hub dies."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub.db import dialect, schema
-from computepool.hub.db.group_tables import metadata
-from tests.hub.db import schema_0010
+from computepool.hub.db.tables import metadata
+from tests.hub.db import schemas
 
 #: Migrates argv[1] and dies as if by kill -9 right after the statement number argv[2].
 DIE_HALF_WAY = """
@@ -35,7 +34,7 @@ def count(*_):
 migrate(sys.argv[1])
 """
 
-#: Everything PostgreSQL knows of columns, constraints, indexes and triggers, in words.
+#: All columns, constraints, indexes and triggers of PostgreSQL, as text.
 CATALOGUE = """
 SELECT format('%s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default)
   FROM information_schema.columns WHERE table_schema = 'public'
@@ -46,7 +45,7 @@ UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
 ORDER BY 1
 """
 TABLES = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND type <> 'trigger' ORDER BY name"
-#: In the order in which they were made, by which SQLite chooses between two that would do.
+#: In the order of creation, by which SQLite chooses between two that fit equally well.
 INDEXES = "SELECT tbl_name || ' ' || name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY tbl_name, rowid"
 TRIGGERS = "SELECT sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
 
@@ -76,21 +75,17 @@ def described(url: str, query: str) -> list[str]:
         engine.dispose()
 
 
-def test_the_migrations_have_one_head() -> None:
-    assert schema.head() is not None
-
-
-def test_migrating_makes_the_tables_and_nothing_more_the_second_time(empty_url: str) -> None:
+def test_migrating_creates_the_tables_and_is_idempotent(empty_url: str) -> None:
     schema.migrate(empty_url)
-    assert schema.current(empty_url) == schema.head()
+    assert schemas.version_of(empty_url) == schemas.newest()
     schema.migrate(empty_url)
-    assert schema.differences(empty_url) == []
+    assert schemas.differences(empty_url) == []
     assert tables_in(empty_url) == {*metadata.tables, "alembic_version"}
 
 
-def test_the_oldest_sqlite_database_becomes_word_for_word_a_new_one(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_migrated_sqlite_database_equals_a_new_one(sqlite_url: str, tmp_path: Path) -> None:
     old = f"sqlite:///{tmp_path / 'old.sqlite'}"
-    schema_0010.make(old)
+    schemas.create_old(old)
     schema.migrate(old)
     made, wanted = described(old, TABLES), described(sqlite_url, TABLES)
     assert list(map(definitions, made)) == list(map(definitions, wanted))
@@ -99,7 +94,7 @@ def test_the_oldest_sqlite_database_becomes_word_for_word_a_new_one(sqlite_url: 
 
 
 def definitions(statement: str) -> list[str]:
-    """Of columns and constraints. A column that a later migration added stands at the end, whatever tables.py says."""
+    """The columns and constraints, sorted: a column added by a migration is the last one, whatever tables.py says."""
     depth, found = 0, [""]
     for character in statement.rstrip(" )"):
         depth += (character == "(") - (character == ")")
@@ -110,12 +105,10 @@ def definitions(statement: str) -> list[str]:
     return sorted(" ".join(part.split()).rstrip(")").rstrip() for part in found)
 
 
-def test_the_oldest_postgresql_database_becomes_word_for_word_a_new_one(
-    migrated_postgres_url: str, postgres_url: str
-) -> None:
-    schema_0010.make(postgres_url)
+def test_a_migrated_postgresql_database_equals_a_new_one(migrated_url: str, postgres_url: str) -> None:
+    schemas.create_old(postgres_url)
     schema.migrate(postgres_url)
-    made = described(migrated_postgres_url, CATALOGUE)
+    made = described(migrated_url, CATALOGUE)
     assert len(made) > 150
     assert made == described(postgres_url, CATALOGUE)
 
@@ -124,12 +117,12 @@ def test_the_oldest_postgresql_database_becomes_word_for_word_a_new_one(
 def test_hubs_that_start_together_migrate_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(schema.migrate, [empty_url] * 4))
-    assert schema.differences(empty_url) == []
+    assert schemas.differences(empty_url) == []
 
 
 @pytest.mark.soak
-def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
-    """SQLite itself refuses about one of a hundred of these without waiting."""
+def test_many_connections_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """SQLite itself refuses about one in a hundred of these without waiting."""
     for number in range(80):
         engines = [dialect.make_migrator(f"sqlite:///{tmp_path}/{number}.sqlite") for _ in range(8)]
         together = threading.Barrier(len(engines))
@@ -148,38 +141,36 @@ def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        ("9999", "schema 9999, which .* a newer one made it. Install that version again"),
-        ("0009", "schema 0009, and .* migrates from 0010 on: start the version before this one on it once"),
+        ("9999", "schema 9999, which .* a newer version created it. Install that version again"),
+        ("0009", "schema 0009, and .* migrates from 0010 on: first start the previous version on it once"),
     ],
 )
-def test_a_database_of_another_version_is_refused_with_a_sentence(
-    url: str, found: str, sentence: str
-) -> None:
+def test_a_database_of_an_unknown_version_is_refused_with_advice(url: str, found: str, sentence: str) -> None:
     engine = create_engine(dialect.postgres_url(url))
     stamp = text("UPDATE alembic_version SET version_num = :found")
     with engine.begin() as connection:
         connection.execute(stamp, {"found": found})
     with pytest.raises(Unavailable, match=sentence):
         schema.migrate(url)
-    assert schema.current(url) == found
+    assert schemas.version_of(url) == found
     with engine.begin() as connection:
-        connection.execute(stamp, {"found": schema.head()})
+        connection.execute(stamp, {"found": schemas.newest()})
     engine.dispose()
     schema.migrate(url)
 
 
 @pytest.mark.parametrize("statement", [pytest.param(4, marks=pytest.mark.soak), 25])
-def test_killed_half_way_nothing_was_changed(empty_url: str, statement: int) -> None:
+def test_a_migration_killed_half_way_changes_nothing(empty_url: str, statement: int) -> None:
     died = subprocess.run(
         [sys.executable, "-c", DIE_HALF_WAY, empty_url, str(statement)], check=False, capture_output=True
     )
     assert died.returncode == 137, died.stderr.decode()
     assert tables_in(empty_url) == set()
     schema.migrate(empty_url)
-    assert schema.differences(empty_url) == []
+    assert schemas.differences(empty_url) == []
 
 
 @pytest.mark.parametrize("name", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_every_spelling_of_a_postgresql_address_means_our_driver(name: str) -> None:
+def test_every_postgresql_address_uses_our_driver(name: str) -> None:
     assert dialect.postgres_url(f"{name}://me:secret@host/db") == "postgresql+psycopg://me:secret@host/db"
     assert not dialect.is_sqlite(f"{name}://host/db")

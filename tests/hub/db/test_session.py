@@ -1,4 +1,4 @@
-"""Shared commits: each write gets its own verdict, and what one does wrong is nobody else's loss."""
+"""Shared commits: each write gets its own result, and a failing one affects no other."""
 
 from __future__ import annotations
 
@@ -74,21 +74,19 @@ async def test_many_writes_at_once_each_get_their_own_answer(store: Store) -> No
 
 async def test_a_shared_transaction_is_one_commit(url: str, make_store: MakeStore) -> None:
     commits: list[Commit] = []
-    store = make_store(url, follow=commits.append)
+    store = make_store(url, on_commit=commits.append)
     gate = Gate(store)
     await gate.closed()
     waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(5)))
     await asyncio.sleep(0)
     await gate.open()
     await waiting
-    assert [commit.topics for commit in commits] == [
-        {"events"} | {f"account:a{number}" for number in range(5)}
-    ]
+    assert [commit.topics for commit in commits] == [{"events"} | {f"account:a{number}" for number in range(5)}]
 
 
-async def test_a_failing_write_leaves_nothing_and_spoils_nobody(url: str, make_store: MakeStore) -> None:
+async def test_a_failing_write_is_undone_and_affects_no_other(url: str, make_store: MakeStore) -> None:
     commits: list[Commit] = []
-    store = make_store(url, follow=commits.append)
+    store = make_store(url, on_commit=commits.append)
     gate = Gate(store)
     await gate.closed()
     failures = {3: Conflict("no"), 5: ValueError("bug"), 7: InvariantViolation("rule")}
@@ -107,12 +105,10 @@ async def test_a_failing_write_leaves_nothing_and_spoils_nobody(url: str, make_s
     assert [commit.topics for commit in commits] == [{"events"} | {f"account:{name}" for name in good}]
 
 
-async def test_a_broken_constraint_is_that_callers_conflict(store: Store) -> None:
+async def test_a_violated_constraint_is_a_conflict_for_its_caller_only(store: Store) -> None:
     def twice(tx: Tx) -> None:
         for _ in range(2):
-            tx.connection.execute(
-                account_table.insert().values(id="same", name="same", roles="", created_at_ms=0)
-            )
+            tx.connection.execute(account_table.insert().values(id="same", name="same", roles="", created_at_ms=0))
 
     gate = Gate(store)
     await gate.closed()
@@ -132,12 +128,12 @@ async def test_a_broken_constraint_is_that_callers_conflict(store: Store) -> Non
         await store.write(twice)
 
 
-async def test_a_value_no_database_can_hold_is_a_bad_request(store: Store) -> None:
+async def test_a_value_that_cannot_be_stored_is_a_bad_request(store: Store) -> None:
     def unit(tx: Tx) -> None:
         tx.connection.execute(account_table.insert().values(id="a", name="a", roles="", created_at_ms=2**80))
 
     if "sqlite" in store.url:
-        with pytest.raises(OverflowError):  # the driver's own; nothing a request could cause
+        with pytest.raises(OverflowError):  # from the driver; no request can cause it
             await store.write(unit)
     else:
         with pytest.raises(BadRequest):
@@ -145,7 +141,7 @@ async def test_a_value_no_database_can_hold_is_a_bad_request(store: Store) -> No
     assert await store.read(names) == set()
 
 
-async def test_a_caller_that_goes_away_changes_nothing_for_the_others(store: Store) -> None:
+async def test_a_cancelled_caller_does_not_affect_the_other_writes(store: Store) -> None:
     gate = Gate(store)
     await gate.closed()
     gone = asyncio.ensure_future(store.write(make_account("gone")))
@@ -157,7 +153,7 @@ async def test_a_caller_that_goes_away_changes_nothing_for_the_others(store: Sto
     assert await store.read(names) == {"gone", "stays"}
 
 
-async def test_stopping_finishes_what_was_asked_and_refuses_the_rest(url: str, clock: FakeClock) -> None:
+async def test_stopping_finishes_queued_writes_and_refuses_later_ones(url: str, clock: FakeClock) -> None:
     store = open_store(url, clock=clock, hub_id="hub", group_commit_max=3)
     store.start()
     waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(20)))
@@ -183,7 +179,7 @@ async def test_every_unit_sees_the_time_of_its_transaction(store: Store, clock: 
     assert await store.write(lambda tx: tx.now_ms) == clock.now_ms()
 
 
-async def test_readers_see_no_half_of_a_transaction(store: Store) -> None:
+async def test_readers_never_see_a_partial_transaction(store: Store) -> None:
     seen: list[set[str]] = []
 
     def unit(tx: Tx) -> None:
@@ -196,11 +192,9 @@ async def test_readers_see_no_half_of_a_transaction(store: Store) -> None:
     assert await store.read(names) == {"first", "second"}
 
 
-async def test_two_hubs_with_the_same_key_at_once_have_one_effect(
-    migrated_postgres_url: str, make_store: MakeStore
-) -> None:
-    """Both look, find nothing, and insert: the loser looks again and finds the winner's row."""
-    first, second = make_store(migrated_postgres_url), make_store(migrated_postgres_url)
+async def test_two_hubs_with_the_same_key_at_once_have_one_effect(migrated_url: str, make_store: MakeStore) -> None:
+    """Both find nothing and insert. The one that fails tries again, and finds the other's row."""
+    first, second = make_store(migrated_url), make_store(migrated_url)
     both_looked = threading.Barrier(2, timeout=30)
     tries: list[str] = []
 
@@ -221,10 +215,8 @@ async def test_two_hubs_with_the_same_key_at_once_have_one_effect(
     assert len(tries) == 3
 
 
-async def test_two_hubs_that_wait_for_each_other_are_run_again(
-    migrated_postgres_url: str, make_store: MakeStore
-) -> None:
-    first, second = make_store(migrated_postgres_url), make_store(migrated_postgres_url)
+async def test_a_deadlock_between_two_hubs_is_retried(migrated_url: str, make_store: MakeStore) -> None:
+    first, second = make_store(migrated_url), make_store(migrated_url)
     one, two = await first.write(lambda tx: (add_account(tx), add_account(tx)))
     both_hold = threading.Barrier(2, timeout=30)
     tries: list[int] = []
@@ -234,9 +226,7 @@ async def test_two_hubs_that_wait_for_each_other_are_run_again(
         tries.append(1)
         meet = len(tries) <= 2
         for account_id in order:
-            tx.connection.execute(
-                text("UPDATE accounts SET roles = roles || 'x' WHERE id = :id"), {"id": account_id}
-            )
+            tx.connection.execute(text("UPDATE accounts SET roles = roles || 'x' WHERE id = :id"), {"id": account_id})
             if meet:
                 both_hold.wait()
                 meet = False
@@ -252,10 +242,10 @@ async def test_two_hubs_that_wait_for_each_other_are_run_again(
 
 
 async def test_a_cursor_over_events_never_skips_one_while_two_hubs_write(
-    migrated_postgres_url: str, make_store: MakeStore
+    migrated_url: str, make_store: MakeStore
 ) -> None:
-    stores = [make_store(migrated_postgres_url) for _ in range(2)]
-    reader = make_store(migrated_postgres_url)
+    stores = [make_store(migrated_url) for _ in range(2)]
+    reader = make_store(migrated_url)
     seen: list[int] = []
     done = asyncio.Event()
 

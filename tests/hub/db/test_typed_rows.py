@@ -1,4 +1,4 @@
-"""A row type and the columns it is read from agree, or the hub does not even start."""
+"""A row type must match the columns it is read from, or the hub does not start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Owner(Name, of=nodes.c.id.label("node_id")):
     node_id: str
 
 
-def test_a_row_has_the_columns_of_its_fields_in_their_order() -> None:
+def test_a_row_has_the_columns_of_its_fields_in_order() -> None:
     assert [str(column) for column in Name.select().selected_columns] == ["accounts.id", "accounts.name"]
     assert list(Owner.columns) == ["id", "name", "node_id"]
     row = Owner.all([("acc_1", "ann", "node_1")])[0]
@@ -25,7 +25,7 @@ def test_a_row_has_the_columns_of_its_fields_in_their_order() -> None:
     assert row._asdict() == {"id": "acc_1", "name": "ann", "node_id": "node_1"}
 
 
-def test_a_row_does_not_change() -> None:
+def test_a_row_is_immutable() -> None:
     row = Name(id="acc_1", name="ann")
     with pytest.raises(AttributeError):
         row.name = "bob"  # type: ignore[misc]
@@ -42,6 +42,6 @@ def test_a_row_does_not_change() -> None:
         ("name", "str | None", "the column holds str"),
     ],
 )
-def test_a_field_that_is_not_like_its_column_is_refused(field: str, kind: str, complaint: str) -> None:
+def test_a_field_that_does_not_match_its_column_is_refused(field: str, kind: str, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         type(TypedRow)("Wrong", (TypedRow,), {"__annotations__": {field: kind}}, of=accounts)

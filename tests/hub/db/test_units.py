@@ -17,37 +17,37 @@ from computepool.core.errors import Conflict
 from computepool.hub.db.session import Tx
 from computepool.hub.nodes import known_nodes
 from computepool.testing.hub import HubDouble
+from computepool.testing.waiting import eventually
 from tests.hub.fixtures import hub_fixture
 from tests.hub.groups.test_collector import register
 from tests.hub.groups.test_groups import make_group
-from tests.hub.money.test_holds import HOUR
-from tests.hub.settlement.test_verification import GRANT, answer, crowd
 from tests.hub.submitting import submit
+from tests.hub.verifying import GRANT, answer
+from tests.hub.working import HOUR, crowd
 
 hub = hub_fixture(signup_grant=GRANT, tick_s=10_000, verify="adaptive")
 
 
 @asynccontextmanager
 async def spoiled_commit(hub: HubDouble) -> AsyncIterator[None]:
-    """All that is written inside shares a commit with a unit that fails, so that it runs twice."""
-    gate = threading.Event()
+    """The write inside shares a commit with a unit that fails, so it runs twice."""
+    gate, store = threading.Event(), hub.hub.store
 
     def fail(_tx: Tx) -> None:
         raise Conflict("on purpose")
 
-    async def write() -> list[Any]:
-        return await asyncio.gather(
-            hub.hub.store.write(lambda _: gate.wait(20)), hub.hub.store.write(fail), return_exceptions=True
-        )
+    async def open_gate() -> None:
+        await eventually(lambda: store._queue.qsize() == 2)  # the failing unit, and the write inside
+        gate.set()
 
-    held = asyncio.ensure_future(write())
+    units = (store.write(lambda _: gate.wait(60)), store.write(fail))
+    held = asyncio.ensure_future(asyncio.gather(*units, open_gate(), return_exceptions=True))
     await asyncio.sleep(0)
-    asyncio.get_running_loop().call_later(1.5, gate.set)
     yield
     assert isinstance((await held)[1], Conflict)
 
 
-async def test_what_a_unit_keeps_is_counted_once_however_often_it_runs(hub: HubDouble) -> None:
+async def test_storage_is_counted_once_even_if_its_unit_runs_twice(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     account = (await sam.get("/me")).json()["id"]
     group = await make_group(sam)
@@ -58,7 +58,7 @@ async def test_what_a_unit_keeps_is_counted_once_however_often_it_runs(hub: HubD
     assert hub.hub.artifacts.usage[account].bytes - before == 100
 
 
-async def test_what_was_taken_back_is_not_counted(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_unit_that_was_rolled_back_is_not_counted(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     sam = await hub.account("sam", "submitter")
     account = (await sam.get("/me")).json()["id"]
     group = await make_group(sam)
@@ -74,7 +74,7 @@ async def test_what_was_taken_back_is_not_counted(hub: HubDouble, monkeypatch: p
     assert hub.hub.artifacts.usage[account].bytes == before
 
 
-async def test_a_tie_is_counted_once_however_often_its_unit_runs(hub: HubDouble) -> None:
+async def test_a_tie_is_counted_once_even_if_its_unit_runs_twice(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
     await submit(sam, spec=HOUR)
     first = await answer(hub, nodes, result='"1"')
@@ -89,10 +89,8 @@ async def test_a_tie_is_counted_once_however_often_its_unit_runs(hub: HubDouble)
     assert tie.count == 1
 
 
-async def test_the_fleet_is_read_on_the_event_loop_alone(
-    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Placements change it at any time; a writer that looked at it could see a node half written."""
+async def test_the_fleet_is_read_on_the_event_loop_alone(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Placements change it at any time; the writer thread could see a half-written node."""
     seen: set[str] = set()
     could_run = known_nodes.could_run
 

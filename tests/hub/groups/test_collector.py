@@ -68,16 +68,13 @@ async def test_jobs_and_reports_from_outside_complete_a_group_once(any_hub: HubD
     assert await completions(hub, group) == 0
     [grant] = await node.take()
     await node.report(grant.attempt_id, result='"from the job"')
-    found = (await asyncio.wait_for(drained, 9)).json()
+    found = (await asyncio.wait_for(drained, 19)).json()
     assert (found["complete"], found["succeeded"], found["failed"], found["pending"]) == (True, 2, 1, 0)
     assert found["duplicates"] == 2
     assert await completions(hub, group) == 1
 
     whole = await summary(hub.admin, group)
-    assert {item["key"]: item["result"] for item in whole["results"]["items"]} == {
-        "a": '"from the job"',
-        "b": '"x"',
-    }
+    assert {item["key"]: item["result"] for item in whole["results"]["items"]} == {"a": '"from the job"', "b": '"x"'}
     assert [item["key"] for item in whole["failures"]["items"]] == ["c"]
     assert whole["location"]["hub_id"] == hub.hub.process.hub_id
     page = (await hub.admin.get(f"/groups/{group}/results")).json()
@@ -108,9 +105,7 @@ async def test_only_a_group_that_somebody_asked_about_is_noted(hub: HubDouble, *
 
 
 @pytest.mark.parametrize("watched", [False, True])
-async def test_the_end_of_a_job_of_a_plain_group_asks_nothing_about_it(
-    hub: HubDouble, *, watched: bool
-) -> None:
+async def test_the_end_of_a_job_of_a_plain_group_asks_nothing_about_it(hub: HubDouble, *, watched: bool) -> None:
     """Counted in statements, because times are noisy: thousands of jobs end in a second."""
     node = await hub.node(cores=2)
     group = await make_group(hub.admin)
@@ -136,10 +131,7 @@ async def test_what_comes_later_opens_a_complete_group_again(hub: HubDouble) -> 
     await register(hub.admin, group, "a")
     await report(hub.admin, group, ("a", "succeeded"))
     assert (await summary(hub.admin, group))["complete"]
-    refused = await hub.admin.post(
-        "/jobs",
-        json={"spec": COMMAND, "items": [{"key": "a"}], "group_id": group},
-    )
+    refused = await hub.admin.post("/jobs", json={"spec": COMMAND, "items": [{"key": "a"}], "group_id": group})
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
     await submit_keys(hub.admin, group, "b")
     assert not (await summary(hub.admin, group))["complete"]
@@ -206,8 +198,6 @@ async def test_the_same_report_sent_twice_is_one(hub: HubDouble) -> None:
     await register(hub.admin, group, "a")
     body = {"reports": [{"key": "a", "outcome": "succeeded"}]}
     for _ in range(2):
-        answer = await hub.admin.post(
-            f"/groups/{group}/reports", json=body, headers={"Idempotency-Key": "one"}
-        )
+        answer = await hub.admin.post(f"/groups/{group}/reports", json=body, headers={"Idempotency-Key": "one"})
         assert answer.json()["verdicts"] == [{"key": "a", "verdict": "accepted"}]
     assert (await summary(hub.admin, group))["duplicates"] == 0

@@ -80,9 +80,7 @@ class Model:
 
     def cancel(self) -> None:
         self.jobs = {key: "cancelled" if state == "queued" else state for key, state in self.jobs.items()}
-        self.expected = {
-            key: "failed" if state == "pending" else state for key, state in self.expected.items()
-        }
+        self.expected = {key: "failed" if state == "pending" else state for key, state in self.expected.items()}
         self.settle()
 
 
@@ -142,9 +140,7 @@ class Play:
         model = self.model
         counts: dict[str, int] = {}
         for state, count in found["counts"].items():
-            shown = (
-                "queued" if state in ("leased", "running") else state
-            )  # when it is placed is not the point
+            shown = "queued" if state in ("leased", "running") else state  # when it is placed is not the point
             counts[shown] = counts.get(shown, 0) + count
         assert counts == model.counts, done
         assert found["duplicates"] == model.duplicates, done

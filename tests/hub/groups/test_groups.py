@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,8 +14,10 @@ from computepool.hub.context import Hub
 from computepool.hub.groups import groups
 from computepool.hub.jobs import rows as job_rows
 from computepool.protocol.jobs import bundles
+from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import COMMAND, submit
+from tests.hub.trust.test_reputation import two_hubs
 
 
 async def make_group(client: httpx2.AsyncClient, name: str = "batch") -> str:
@@ -28,9 +31,9 @@ async def test_results_come_in_finishing_order_through_one_parked_poll(any_hub: 
     group = await make_group(any_hub.admin)
     jobs = await submit(any_hub.admin, items=3, group_id=group)
     grants = {grant.job_id: grant for grant in await node.take(3)}
-    waiting = asyncio.create_task(any_hub.admin.get(f"/groups/{group}/results", params={"wait_ms": 10_000}))
+    waiting = asyncio.create_task(any_hub.admin.get(f"/groups/{group}/results", params={"wait_ms": 30_000}))
     await node.report(grants[jobs[2]].attempt_id, result='"third"')
-    first = (await asyncio.wait_for(waiting, 9)).json()
+    first = (await asyncio.wait_for(waiting, 29)).json()
     assert [found["job_id"] for found in first["results"]] == [jobs[2]]
     await node.report(grants[jobs[0]].attempt_id)
     rest = (await any_hub.admin.get(f"/groups/{group}/results", params={"after": first["cursor"]})).json()
@@ -41,9 +44,43 @@ async def test_results_come_in_finishing_order_through_one_parked_poll(any_hub: 
     assert view["counts"] == {"succeeded": 2, "leased": 1}
 
 
-async def test_what_ends_between_two_looks_is_not_missed(
-    any_hub: HubDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_results_are_all_found_however_one_asks(any_hub: HubDouble) -> None:
+    """What was answered is remembered for the cursor that came of it, and for as long as nothing ends."""
+    node, params = await any_hub.node(cores=4), {"limit": 2, "wait_ms": 0}
+    group = await make_group(any_hub.admin)
+    jobs = await submit(any_hub.admin, items=4, group_id=group)
+    grants = {grant.job_id: grant for grant in await node.take(4)}
+
+    async def page(after: int, **more: int) -> tuple[list[str], int]:
+        found = await any_hub.admin.get(f"/groups/{group}/results", params=params | {"after": after} | more)
+        return [result["job_id"] for result in found.json()["results"]], found.json()["cursor"]
+
+    await node.report_all([node.make_report(grants[id_].attempt_id) for id_ in jobs[:3]])
+    first, cursor = await page(0)
+    more, last = await page(cursor)
+    assert (first, more) == (jobs[:2], [jobs[2]]), "a full page is not the last one"
+    assert await page(last) == await page(last, wait_ms=20) == ([], last)
+    assert (await page(last, limit=9), await page(0, limit=9)) == (([], last), (jobs[:3], last))
+    await node.report(grants[jobs[3]].attempt_id)
+    assert (await page(last, wait_ms=9_000))[0] == [jobs[3]], "although nobody waited when it ended"
+
+
+@pytest.mark.soak
+async def test_a_result_at_another_hub_ends_the_wait(tmp_path: Path, migrated_url: str) -> None:
+    async with two_hubs(tmp_path, migrated_url, FakeClock()) as (a, b):
+        node, group, after = await b.node(), await make_group(b.admin), 0
+        for _ in range(3):
+            asked = a.admin.get(f"/groups/{group}/results", params={"after": after, "wait_ms": 20_000})
+            waiting = asyncio.create_task(asked)
+            [job_id] = await submit(b.admin, group_id=group)
+            [grant] = await node.take()
+            await node.report(grant.attempt_id)
+            page = (await asyncio.wait_for(waiting, 19)).json()
+            assert [found["job_id"] for found in page["results"]] == [job_id]
+            after = page["cursor"]
+
+
+async def test_what_ends_between_two_looks_is_not_missed(any_hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing new and nothing open is how a client knows that it has everything."""
     node = await any_hub.node()
     group = await make_group(any_hub.admin)
@@ -135,10 +172,7 @@ async def test_items_that_travel_together_count_once_each_as_what_came_of_them(a
     assert await counts() == {"succeeded": 7, "failed": 13}
     found = (await hub.admin.get(f"/groups/{group}/summary")).json()
     assert [item["job_id"] for item in found["results"]["items"]] == [raised]
-    assert [(item["job_id"], item["items_failed"]) for item in found["failures"]["items"]] == [
-        (raised, 3),
-        (died, 0),
-    ]
+    assert [(item["job_id"], item["items_failed"]) for item in found["failures"]["items"]] == [(raised, 3), (died, 0)]
 
     again = [{"bundled": 5, "replaces": died}] * 2 + [{"replaces": raised}] * 3
     jobs = await send_items(hub.admin, group, *again)
@@ -179,9 +213,7 @@ async def test_a_result_of_several_answers_says_how_many_whatever_was_sent_again
         assert (told[jobs[0]], told[jobs[1]]) == ((2, 3), (3, 1))
     again = await hub.admin.post(f"/jobs/{jobs[0]}/resubmit", json={})
     assert again.status_code == 201, again.text
-    row = await hub.hub.store.read(
-        lambda connection: job_rows.get_job_full(connection, again.json()["job_ids"][0])
-    )
+    row = await hub.hub.store.read(lambda connection: job_rows.get_job_full(connection, again.json()["job_ids"][0]))
     assert row is not None
     assert (row.bundled, row.carried) == (3, 3)
 

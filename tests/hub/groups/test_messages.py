@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from computepool.hub.artifacts import inline_cleanup
+from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.main import check
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
@@ -45,10 +45,7 @@ async def test_messages_are_kept_once_in_order_and_bounded(hub: HubDouble) -> No
     told = [(one["number"], one["seq"], one["attempt"], one["value"]) for one in page["messages"]]
     assert told == [(2, 7, 1, '"b"'), (3, 9, 1, "1")]
     summary = (await sam.get(f"/groups/{group}/summary")).json()
-    assert (summary["message_count"], [one["value"] for one in summary["messages"]]) == (
-        3,
-        ['"a"', '"b"', "1"],
-    )
+    assert (summary["message_count"], [one["value"] for one in summary["messages"]]) == (3, ['"a"', '"b"', "1"])
 
 
 async def test_they_come_only_so_fast(hub: HubDouble) -> None:
@@ -79,11 +76,11 @@ async def test_who_waits_is_answered_when_one_comes_and_when_nothing_is_open(hub
     wanted = {"wait_ms": 20_000}
     waiting = asyncio.create_task(sam.get(f"/groups/{group}/messages", params=wanted))
     await send(node, attempt_id, 1, '"live"')
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await waiting).json()["messages"][0]["value"] == '"live"'
     waiting = asyncio.create_task(sam.get(f"/groups/{group}/messages", params=wanted | {"after": 1}))
     await node.report(attempt_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await waiting).json() == {"messages": [], "cursor": 1, "open": 0}
 
 
@@ -104,6 +101,6 @@ async def test_messages_count_as_kept_and_go_with_the_rest_of_their_job(hub: Hub
     await node.report(attempt_id)
     assert check(hub.hub.settings) == [], "what is counted is what is there"
     job_id, _, _ = attempt_id.rpartition("-")
-    await hub.hub.store.write(lambda tx: inline_cleanup.drop(tx, [job_id]))
+    await hub.hub.store.write(lambda tx: artifact_rows.drop_inline(tx, [job_id]))
     assert (await sam.get(f"/groups/{group}/messages")).json()["messages"] == []
     assert (await sam.get("/artifacts")).json() == before

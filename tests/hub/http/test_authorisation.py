@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import itertools
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,26 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from computepool.hub.app import create_app
+from computepool.hub.app import create_api, create_app
 from computepool.hub.http.errors import STATUS
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.policy import policies
 from computepool.hub.identity.access import Action
 from computepool.hub.main import check
 from computepool.hub.observability import events
 from computepool.hub.settings import Settings
 from computepool.testing.hub import running_hub
-from tests.hub.cast import DIGEST, Cast, assemble
+from tests.hub.cast import DATA, DIGEST, Cast, assemble
+from tests.hub.money.payouts.earning import LEAST
 from tests.hub.streaming import opened
 from tests.hub.submitting import body
-from tests.payouts.earning import LEAST
 
-#: Asked with credentials of their own, because those do not work afterwards.
+#: Routes that are called with separate credentials, because these do not work afterwards.
 ENDS_SESSIONS = {"/signout", "/api/v1/signout", "/api/v1/keys"}
 WEBHOOK_SECRET = "what the bank and the hub share"
 _numbers = itertools.count(1000)
 
-#: Whoever asks for something of another account is told 404, as if it did not exist. The job, the group, the key and
-#: the artifact are the submitter's; the node is the provider's. Dead credentials are as good as none.
+#: Requests for an object of another account get a 404, as if it did not exist. The job, the group, the key and
+#: the artifact are the submitter's; the node is the provider's. Revoked and expired credentials count as none.
 CALLERS = (
     "anonymous", "submitter", "other_submitter", "provider", "other_provider", "admin",
     "node", "other_node", "revoked_key", "expired_key", "revoked_node",
@@ -191,9 +191,9 @@ def rows() -> dict[tuple[str, str], dict[str, int]]:
 
 @pytest.fixture(scope="module")
 async def cast(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cast]:
-    # Every payout waits for an administrator, and none goes to the bank by itself.
+    # Every payout waits for an administrator, and none is sent to the bank automatically.
     payouts = {"payouts_open_max": 10_000, "payout_approve_above": 0, "payout_round_s": 3600}
-    # Nobody is lost while the table is gone through.
+    # No lease expires while the table is checked.
     rest = {"razorpayx_webhook_secret": WEBHOOK_SECRET, "lease_min_s": 3600}
     async with running_hub(tmp_path_factory.mktemp("hub"), **payouts, **rest) as hub:
         yield await assemble(hub)
@@ -201,7 +201,7 @@ async def cast(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cast]:
 
 
 async def address(cast: Cast, method: str, path: str) -> str:
-    """The path with ids in it; what the request would change or remove is made for it alone."""
+    """The path with ids. An object that the request would change or delete is created just for it."""
     changes = method != "GET"
     ids = {
         "{job_id}": lambda: cast.new_job() if changes else _known(cast.done_job),
@@ -238,7 +238,7 @@ async def _join_code(cast: Cast) -> str:
 
 
 async def _webhook(cast: Cast) -> str:
-    """One for all of them: there may be only so many."""
+    """One webhook for all requests, because their number is limited."""
     if not (found := (await cast.sam.get("/webhooks")).json()["webhooks"]):
         found = [(await cast.sam.post("/webhooks", json={"url": "https://example.org/hook"})).json()]
     return str(found[0]["id"])
@@ -254,75 +254,49 @@ def _signed_notice() -> dict[str, Any]:
     return {"content": notice, "headers": {"X-Razorpay-Signature": signature}}
 
 
-def _example(model: str) -> dict[str, Any]:
-    """The first one."""
-    return next(iter(examples.REQUESTS[model].values()))["value"]
-
-
-def _prices(cast: Cast) -> dict[str, Any]:
-    return {**_example("PricesRequest"), "based_on": cast.hub.hub.money.market.table.version}
+@cache
+def _examples() -> dict[tuple[str, str], dict[str, Any]]:
+    """The first example of each JSON body in the API's document."""
+    found = {}
+    for path, item in create_api().openapi()["paths"].items():
+        for method, operation in item.items():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            for example in body.get("examples", {}).values():
+                found.setdefault((method.upper(), f"/api/v1{path}"), example["value"])
+    return found
 
 
 async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
-    """A valid request, so that nothing but the policy decides the answer."""
-    report = {"attempt_id": f"{cast.held_job}-7", "outcome": "cancelled", "reason": "cancelled_by_user"}
+    """A valid request, so that only the policy decides the answer: the API's own example, unless it needs more."""
     poll = {"boot_id": "b", "wait_ms": 0, "claim": False}
+    same_site = {"Sec-Fetch-Site": "same-origin"}
     made: dict[tuple[str, str], Any] = {
         ("GET", "/signin"): {"params": {"code": "x" * 32}},
-        ("PUT", "/api/v1/accounts/{account_id}/roles"): {"json": {"roles": ["submitter"]}},
-        ("POST", "/api/v1/approvals/{approval_id}/reject"): {"json": {"reason": "no"}},
-        ("PUT", "/api/v1/accounts/{account_id}/quotas"): {"json": {"jobs_open_max": 5}},
+        ("POST", "/signout"): {"headers": same_site},
         ("POST", "/api/v1/accounts"): {"json": {"name": f"a{cast.hub.hub.clock.entropy(8).hex()}"}},
-        ("POST", "/signout"): {"headers": {"Sec-Fetch-Site": "same-origin"}},
-        ("POST", "/api/v1/keys"): {"json": {"name": "k"}},
-        ("POST", "/api/v1/keys/{key_id}/rotate"): {"json": {}},
-        ("POST", "/api/v1/webhooks"): {"json": {"url": "https://example.org/hook"}},
         ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},
         ("GET", "/api/v1/find"): {"params": {"kind": "job", "word": cast.done_job}},
-        ("POST", "/api/v1/jobs/preview"): {"json": {"needs": {}}},
-        ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
-        ("POST", "/api/v1/groups/{group_id}/keys"): {"json": {"keys": [{"key": "k"}]}},
-        ("POST", "/api/v1/groups/{group_id}/reports"): {
-            "json": {"reports": [{"key": "k", "outcome": "failed"}]}
-        },
-        ("POST", "/api/v1/groups/{group_id}/return-home"): {"json": {}},
-        ("POST", "/api/v1/result-deliveries/{group_id}/problem"): {"json": {"round": 1, "reason": "full"}},
-        ("POST", "/api/v1/result-deliveries/{group_id}/arrival"): {"json": _example("ArrivalRequest")},
-        ("POST", "/api/v1/nodes/{node_id}/review"): {"json": {"note": "look"}},
-        ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
-        ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
-        ("PUT", "/api/v1/artifacts/{digest}/keep"): {"json": {}},
-        ("POST", "/api/v1/credits/top-ups"): {"json": {"account": "admin", "amount": 1}},
-        ("POST", "/api/v1/quotes"): {"json": {}},
-        ("PUT", "/api/v1/market/floor"): {"json": {"floor": 1}},
-        ("PUT", "/api/v1/nodes/{node_id}/floor"): {"json": {"floor": None}},
-        ("PUT", "/api/v1/nodes/{node_id}/rules"): {"json": {"minutes_max": 60}},
+        ("POST", "/api/v1/groups/{group_id}/reports"): {"json": {"reports": [{"key": "k", "outcome": "failed"}]}},
+        ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": len(DATA)}, "content": DATA},
         ("PUT", "/api/v1/prices"): {"json": _prices(cast)},
         ("POST", "/api/v1/payouts"): {"json": {"amount": LEAST, "upi": "asha@okaxis"}},
-        ("POST", "/api/v1/payouts/{payout_id}/reject"): {"json": {"reason": "no"}},
         ("POST", "/api/v1/payouts/{payout_id}/paid"): {"json": {"reference": f"utr{next(_numbers)}"}},
-        ("POST", "/api/v1/payouts/{payout_id}/failed"): {"json": {"reason": "no"}},
         ("POST", "/api/v1/payouts/webhook/{provider}"): _signed_notice(),
-        ("POST", "/api/v1/nodes/rekey"): {"json": _example("RekeyRequest")},
         ("POST", "/api/v1/next"): {"json": poll},
         ("POST", "/api/v1/heartbeat"): {"json": poll},
-        ("POST", "/api/v1/logs"): {
-            "json": {"chunks": [{"attempt_id": "none-1", "stream": "stdout", "text": "x"}]}
-        },
-        ("POST", "/api/v1/complete"): {"json": {"reports": [report], "signature": "A" * 86}},
-        ("POST", "/api/v1/checkpoint"): {"json": _example("CheckpointReport")},
-        ("POST", "/api/v1/attempts/{attempt_id}/jobs"): {"json": _example("ChildrenRequest")},
-        ("POST", "/api/v1/attempts/{attempt_id}/groups"): {"json": _example("ChildGroupRequest")},
-        ("POST", "/api/v1/attempts/{attempt_id}/messages"): {"json": _example("MessageRequest")},
-        ("POST", "/api/v1/hardware"): {"json": {"id": "m", "cpu": 1000, "signature": "A" * 86}},
     }
     if (method, path) == ("POST", "/signin"):
-        return {"data": {"code": await cast.signin_code()}, "headers": {"Sec-Fetch-Site": "same-origin"}}
+        return {"data": {"code": await cast.signin_code()}, "headers": same_site}
     if (method, path) == ("POST", "/api/v1/signin"):
         return {"json": {"code": await cast.signin_code()}}
     if (method, path) == ("POST", "/api/v1/nodes/register"):
         return {"json": await cast.registration()}
-    return made.get((method, path), {})
+    example = _examples().get((method, path))
+    return made.get((method, path), {} if example is None else {"json": example})
+
+
+def _prices(cast: Cast) -> dict[str, Any]:
+    return {**_examples()["PUT", "/api/v1/prices"], "based_on": cast.hub.hub.money.market.table.version}
 
 
 async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tuple[int, str | None]:
@@ -341,7 +315,7 @@ async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tu
     before = await events.newest(cast.hub.hub)
     answer = await client.request(method, f"http://hub.test{url}", **wanted)
     client.cookies.clear()
-    if path == "/api/v1/hub/check" and answer.is_success:  # it goes on in the background
+    if path == "/api/v1/hub/check" and answer.is_success:  # it continues in the background
         await client.get("/hub/check", params={"wait_ms": 20_000})
     if answer.status_code >= 400:
         assert await events.newest(cast.hub.hub) == before, "a refused request changed something"
@@ -350,7 +324,7 @@ async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tu
 
 
 async def _report(cast: Cast, caller: str) -> int:
-    """Signed as it must be; about an attempt that neither node holds, so that nothing changes."""
+    """A correctly signed report about an attempt that neither node holds, so that nothing changes."""
     assert cast.node is not None
     node = cast.node
     answer = await node.complete([node.make_report("job_none-1")])
@@ -375,7 +349,7 @@ async def test_each_caller_gets_the_answer_of_the_table(cast: Cast, method: str,
 
 
 async def test_nobody_submits_into_anothers_group(cast: Cast) -> None:
-    """Not even an admin: the results of a group are for its owner."""
+    """Not even an administrator may: the results of a group are for its owner."""
     group = await cast.new_group()
     for caller in ("other_submitter", "admin"):
         answer = await cast.callers[caller].post("/jobs", json=body(group_id=group))
@@ -387,12 +361,8 @@ async def test_the_table_holds_exactly_the_routes_of_the_application(cast: Cast)
     assert set(rows()) == {(route.method, route.path) for route in policies(cast.hub.app.routes)}
 
 
-async def test_every_route_declares_its_policy(cast: Cast) -> None:
-    assert not [route for route in policies(cast.hub.app.routes) if route.action is None]
-
-
 async def test_the_table_agrees_with_the_declared_policies(cast: Cast) -> None:
-    """Who is let in at all by a route's declaration is who the table lets in."""
+    """The callers admitted by a route's policy are those admitted in the table."""
     doors = {
         Action.ANYONE: set(CALLERS),
         Action.SIGNED_IN: {"submitter", "other_submitter", "provider", "other_provider", "admin"},
@@ -406,17 +376,15 @@ async def test_the_table_agrees_with_the_declared_policies(cast: Cast) -> None:
     for route in policies(cast.hub.app.routes):
         assert route.action is not None
         row = table[route.method, route.path]
-        assert {caller for caller, status in row.items() if is_let_in(caller, status)} == doors[
-            route.action
-        ], route
+        assert {caller for caller, status in row.items() if is_let_in(caller, status)} == doors[route.action], route
 
 
 def is_let_in(caller: str, status: int) -> bool:
-    # A node has no role that it could lack: 403 tells it that its signature is wrong, or that it holds no job.
+    # A node has no roles. For a node, 403 means a wrong signature, or an attempt that it does not hold.
     return status not in ((401,) if caller in ("node", "other_node") else (401, 403))
 
 
-async def test_hot_routes_are_documented_and_have_the_policies_of_their_twins(cast: Cast) -> None:
+async def test_fast_routes_are_documented_and_have_their_twins_policies(cast: Cast) -> None:
     declared = {(route.method, route.path): route for route in policies(cast.hub.app.routes)}
     hot = cast.hub.app.policies  # type: ignore[attr-defined]
     assert hot

@@ -1,4 +1,4 @@
-"""How much a caller may send: bytes, and values that somebody has to parse."""
+"""Limits of request bodies: bytes, and JSON values to parse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIGITS = st.recursive(
 
 
 def marks(value: Any) -> int:
-    """Brackets and commas, as a writer of JSON sets them."""
+    """The number of brackets and commas in the JSON text of a value."""
     if isinstance(value, list | dict):
         inner = value.values() if isinstance(value, dict) else value
         return 1 + max(0, len(value) - 1) + sum(map(marks, inner))
@@ -36,14 +36,14 @@ def marks(value: Any) -> int:
 @pytest.mark.soak
 @given(st.lists(DIGITS, max_size=20), st.text())
 def test_values_are_counted_and_what_stands_in_strings_is_not(values: list[Any], text: str) -> None:
-    #: More than a few, or nobody counts.
+    # Many values, because a few are not counted exactly.
     sent = [*values, text * 3, ["[{,\\" + '"' * 3 + text] * 400]
     assert count_values(json.dumps(sent).encode()) == marks(sent)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("unit", [b'"', b'\\"', b"[", b'"\\', b"[,{", b'"[', b'\\\\"', b"\\"])
-def test_counting_takes_the_same_time_for_whatever_is_sent(unit: bytes) -> None:
+def test_counting_takes_linear_time_for_any_input(unit: bytes) -> None:
     text = unit * (8 * 1024 * 1024 // len(unit))
     began = time.process_time()
     for sent in (text, b'"' + text, text + b"\\"):
@@ -63,7 +63,7 @@ async def test_too_many_values_are_refused_before_they_are_parsed(tmp_path: Path
         assert (await hub.admin.post("/jobs", json=printed)).status_code == 201
 
 
-async def test_an_account_sends_so_many_values_a_second(tmp_path: Path) -> None:
+async def test_json_values_are_rate_limited_per_account(tmp_path: Path) -> None:
     clock, limits = FakeClock(), {"json_values_max": 1_000, "json_values_per_s": 1_000}
     async with running_hub(tmp_path, clock=clock, **limits) as hub:
         many = {"name": "g", "x": [1] * 700}
@@ -78,8 +78,8 @@ async def test_an_account_sends_so_many_values_a_second(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/groups", "/next", "/complete", "/logs"])
-async def test_no_byte_of_a_stranger_is_read(hub: HubDouble, path: str) -> None:
-    """By the shortcut and by the routes; tests/attacks/test_unknown_senders.py does the same to all of them over TCP."""
+async def test_the_body_of_an_unknown_caller_is_not_read(hub: HubDouble, path: str) -> None:
+    """On the fast path and by the routes; tests/attacks/test_unknown_senders.py tests all routes over TCP."""
     read: list[bytes] = []
 
     async def sent() -> AsyncIterator[bytes]:
@@ -92,7 +92,7 @@ async def test_no_byte_of_a_stranger_is_read(hub: HubDouble, path: str) -> None:
         assert (answer.status_code, read) == (401, [])
 
 
-async def test_a_caller_is_looked_up_once(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_looks_its_caller_up_once(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     authenticator = hub.hub.identity.authenticator
     real = type(authenticator).person
@@ -104,15 +104,13 @@ async def test_a_caller_is_looked_up_once(hub: HubDouble, monkeypatch: pytest.Mo
     monkeypatch.setattr(type(authenticator), "person", person)
     assert (await hub.admin.post("/groups", json={"name": "g"})).status_code == 201
     assert len(seen) == 1
-    assert (
-        await hub.admin.post("/jobs", content=b"[]", headers={"Content-Type": "application/json"})
-    ).is_error
+    assert (await hub.admin.post("/jobs", content=b"[]", headers={"Content-Type": "application/json"})).is_error
     assert len(seen) == 2, "not even where the shortcut leaves a request to its twin"
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
-async def test_what_cannot_be_counted_is_refused(tmp_path: Path, coding: str) -> None:
-    """In UTF-16 one half of a letter looks like a quotation mark: what follows it would not be counted."""
+async def test_bodies_in_other_encodings_are_refused(tmp_path: Path, coding: str) -> None:
+    """In UTF-16, half a letter may look like a quotation mark, and what follows it would not be counted."""
     async with running_hub(tmp_path, json_values_max=2_000) as hub:
         bomb = json.dumps(["\u0122\u2201", *([[]] * 2_000)], ensure_ascii=False).encode(coding)
         kind = {"Content-Type": "application/json"}

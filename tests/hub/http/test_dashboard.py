@@ -1,4 +1,4 @@
-"""The dashboard as the hub serves it, with a small made-up export: what is answered, as what, and to whom."""
+"""The dashboard as the hub serves it, with a small made-up export."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def get(hub: HubDouble, path: str, **headers: str) -> httpx2.Response:
     return await hub.client().get(f"{ORIGIN}{path}", headers=headers)
 
 
-async def test_pages_and_files_are_what_they_say(served: HubDouble) -> None:
+async def test_pages_and_files_have_their_media_types(served: HubDouble) -> None:
     for path, kind, inside in (
         ("/", "text/html; charset=utf-8", "first"),
         ("/?x=1", "text/html; charset=utf-8", "first"),
@@ -79,14 +79,12 @@ async def test_pages_and_files_are_what_they_say(served: HubDouble) -> None:
         assert (head.status_code, head.headers["etag"]) == (200, answer.headers["etag"])
 
 
-async def test_a_page_runs_its_own_scripts_and_no_other(served: HubDouble) -> None:
+async def test_a_page_may_run_only_its_own_scripts(served: HubDouble) -> None:
     page = await get(served, "/jobs/")
     policy = dict(part.split(" ", 1) for part in page.headers["content-security-policy"].split("; "))
     inline = re.findall(r"<script(?: id=\"_R_\")?>(.*?)</script>", page.text)
     assert len(inline) == 2
-    hashes = {
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in inline
-    }
+    hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in inline}
     assert set(policy["script-src"].split()) == {"'self'", *hashes}
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
     assert policy["connect-src"] == policy["font-src"] == policy["form-action"] == "'self'"
@@ -95,7 +93,7 @@ async def test_a_page_runs_its_own_scripts_and_no_other(served: HubDouble) -> No
     assert page.headers["cross-origin-opener-policy"] == "same-origin"
 
 
-async def test_what_has_a_hash_in_its_name_is_kept_and_pages_are_asked_for_again(served: HubDouble) -> None:
+async def test_hashed_files_are_cached_and_pages_revalidated(served: HubDouble) -> None:
     assert "immutable" in (await get(served, "/_next/static/a.js")).headers["cache-control"]
     page = await get(served, "/")
     assert page.headers["cache-control"] == "no-cache"
@@ -107,7 +105,7 @@ async def test_what_has_a_hash_in_its_name_is_kept_and_pages_are_asked_for_again
     assert (await get(served, "/jobs/", **{"If-None-Match": tag})).status_code == 200
 
 
-async def test_compressed_for_those_who_take_it(served: HubDouble) -> None:
+async def test_files_are_compressed_for_clients_that_accept_it(served: HubDouble) -> None:
     plain = await get(served, "/_next/static/a.js", **{"Accept-Encoding": "identity"})
     refused = await get(served, "/_next/static/a.js", **{"Accept-Encoding": "gzip;q=0, br"})
     packed = await get(served, "/_next/static/a.js", **{"Accept-Encoding": "br, gzip"})
@@ -120,7 +118,7 @@ async def test_compressed_for_those_who_take_it(served: HubDouble) -> None:
     assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
 
 
-async def test_a_folder_without_its_slash_leads_to_it_and_nowhere_else(served: HubDouble) -> None:
+async def test_a_folder_without_a_slash_redirects_only_to_itself(served: HubDouble) -> None:
     answer = await get(served, "/jobs?id=a%2Fb&state=queued")
     assert (answer.status_code, answer.headers["location"]) == (308, "/jobs/?id=a%2Fb&state=queued")
     for path in ("//evil.test/jobs", "//jobs", "/jobs//"):
@@ -134,7 +132,7 @@ async def test_a_folder_without_its_slash_leads_to_it_and_nowhere_else(served: H
      "/..\\beside.txt", "//etc/passwd", "/%2fetc%2fpasswd"],
 )  # fmt: skip
 async def test_no_path_leaves_the_export(served: HubDouble, path: str) -> None:
-    """As bytes on the wire: a client that is kind enough to tidy the path would hide what is tested."""
+    """Sent as raw bytes, because a client would normalise the path."""
     from urllib.parse import unquote
 
     sent = []
@@ -154,7 +152,7 @@ async def test_no_path_leaves_the_export(served: HubDouble, path: str) -> None:
     assert b"outside" not in sent[1]["body"]  # type: ignore[operator]
 
 
-async def test_what_is_not_there_is_a_page_for_people_and_a_problem_for_programs(served: HubDouble) -> None:
+async def test_an_unknown_path_is_a_page_for_people_and_a_problem_for_programs(served: HubDouble) -> None:
     person = await get(served, "/nowhere/", **HTML)
     assert (person.status_code, "nothing here" in person.text) == (404, True)
     assert "script-src 'self'" in person.headers["content-security-policy"]
@@ -174,7 +172,7 @@ async def test_the_plain_form_still_signs_in(served: HubDouble) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
-async def test_without_an_export_the_plain_pages_say_how_to_get_it(tmp_path: Path) -> None:
+async def test_without_an_export_the_plain_page_says_how_to_build_it(tmp_path: Path) -> None:
     async with running_hub(tmp_path / "hub", dashboard_dir=str(tmp_path / "missing")) as hub:
         page = await get(hub, "/", **HTML)
         assert "<code>make up</code>" in page.text
@@ -196,9 +194,7 @@ async def test_a_new_build_does_not_disturb_a_running_hub(tmp_path: Path, export
 
 
 @pytest.mark.parametrize("asked", ["", "/pool/eu"])
-async def test_the_prefix_is_written_everywhere_and_may_be_asked_with_or_without(
-    tmp_path: Path, export: Path, asked: str
-) -> None:
+async def test_the_prefix_is_in_all_links_and_optional_in_requests(tmp_path: Path, export: Path, asked: str) -> None:
     address = "https://site.test/pool/eu/"
     async with running_hub(tmp_path / "hub", dashboard_dir=str(export), public_url=address) as hub:
         page = await get(hub, f"{asked}/jobs/")
@@ -221,9 +217,7 @@ async def test_the_prefix_is_written_everywhere_and_may_be_asked_with_or_without
 
 
 async def test_two_hubs_on_one_host_have_a_cookie_each(tmp_path: Path, export: Path) -> None:
-    async with running_hub(
-        tmp_path / "hub", dashboard_dir=str(export), public_url="https://site.test/a"
-    ) as hub:
+    async with running_hub(tmp_path / "hub", dashboard_dir=str(export), public_url="https://site.test/a") as hub:
         code = await code_for(hub, hub.admin)
         answer = await hub.client().post("/signin", json={"code": code, "kind": "cookie"})
         cookie = answer.headers["set-cookie"]
@@ -235,23 +229,17 @@ async def test_two_hubs_on_one_host_have_a_cookie_each(tmp_path: Path, export: P
         assert "Path=/a" in out.headers["set-cookie"]
 
 
-async def test_an_export_without_the_marker_is_not_served_under_a_prefix(
-    tmp_path: Path, export: Path
-) -> None:
+async def test_an_export_without_the_marker_is_not_served_under_a_prefix(tmp_path: Path, export: Path) -> None:
     for file in export.rglob("*.*"):
         file.write_text(file.read_text().replace("/__pool__", ""))
-    async with running_hub(
-        tmp_path / "hub", dashboard_dir=str(export), public_url="http://site.test/a"
-    ) as hub:
+    async with running_hub(tmp_path / "hub", dashboard_dir=str(export), public_url="http://site.test/a") as hub:
         assert "make up" in (await get(hub, "/a/", **HTML)).text
     async with running_hub(tmp_path / "other", dashboard_dir=str(export)) as hub:
         assert "first" in (await get(hub, "/", **HTML)).text
 
 
-@pytest.mark.parametrize(
-    "address", ["https://x.test/a b", "https://x.test/<script>", "https://x.test/a?b", "x.test"]
-)
-def test_an_address_that_cannot_be_written_into_pages_is_refused(address: str) -> None:
+@pytest.mark.parametrize("address", ["https://x.test/a b", "https://x.test/<script>", "https://x.test/a?b", "x.test"])
+def test_a_public_url_that_cannot_be_written_into_pages_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="public_url"):
         Settings(public_url=address)
 
@@ -264,11 +252,8 @@ def test_an_address_that_cannot_be_written_into_pages_is_refused(address: str) -
     [("http://hub.test", 201), ("https://dash.example", 201), ("https://pool.example", 201), ("https://evil.test", 403),
      ("https://dash.example.evil.test", 403), ("null", 403), ("http://dash.example", 403)],
 )  # fmt: skip
-async def test_only_named_servers_may_host_the_dashboard(tmp_path: Path, origin: str, status: int) -> None:
-    settings = {
-        "trusted_origins": "https://dash.example, https://other.example/",
-        "public_url": "https://pool.example",
-    }
+async def test_only_trusted_origins_may_use_a_session(tmp_path: Path, origin: str, status: int) -> None:
+    settings = {"trusted_origins": "https://dash.example, https://other.example/", "public_url": "https://pool.example"}
     async with running_hub(tmp_path, **settings) as hub:
         code = await code_for(hub, hub.admin)
         signed_in = await hub.client().post("/signin", json={"code": code, "kind": "cookie"})
@@ -278,7 +263,7 @@ async def test_only_named_servers_may_host_the_dashboard(tmp_path: Path, origin:
         assert answer.status_code == status, answer.text
 
 
-async def test_long_lists_travel_compressed_and_secrets_do_not(hub: HubDouble) -> None:
+async def test_long_lists_are_compressed_and_secrets_are_not(hub: HubDouble) -> None:
     job = {"kind": "command", "name": "n" * 100, "argv": ["x"]}
     (await hub.admin.post("/jobs", json={"spec": job, "items": [{}] * 50})).raise_for_status()
     packed = await hub.admin.get("/jobs", headers={"Accept-Encoding": "gzip"})

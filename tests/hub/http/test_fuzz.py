@@ -1,6 +1,6 @@
-"""The API against requests made from its own description, right and wrong: it never fails, and answers as described.
+"""Valid and invalid requests generated from the API's document: the hub never fails, and answers as documented.
 
-A real server on a loopback port, so that the parsing of HTTP is part of it. The event stream is left out: it does not end.
+It is a real server on a loopback port, so that HTTP parsing is tested as well. The streams are left out: they do not end.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from computepool.protocol.nodes.nodes import CompleteRequest
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.testing.node import PROFILE
 
-#: Besides the boundary values of every field, which are always tried. To look longer: FUZZ_EXAMPLES=200
+pytestmark = pytest.mark.soak
+
+#: Besides the boundary values of every field, which are always tried. For a longer run: FUZZ_EXAMPLES=200
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
-#: PostgreSQL is the stricter one; what SQLite alone stumbles over (numbers) is in test_bad_input.py, on both.
+#: PostgreSQL is stricter; test_bad_input.py tries on both what only SQLite refuses (numbers).
 DATABASES = ["postgresql"] if EXAMPLES < 50 else ["postgresql", "sqlite"]
-#: Rules between fields (a command needs argv) are not in the schema, so what fits it may still be refused; a "1" where
-#: a number is meant is taken; and /jobs/preview is also a job that is called so, which has its own methods.
-#: What ends the key that asks.
+#: Rules between fields (a command needs argv) are not in the schema, so valid data may be refused; a "1" instead of a
+#: number is accepted; and /jobs/preview also matches the path of a job, which has other methods.
+#: Routes that revoke the caller's own key.
 ENDS = {("POST", "/signout"), ("DELETE", "/keys")}
-#: How many requests of each kind are repeated by others than who may make them.
+#: Requests of each route that are repeated by callers without permission.
 BY_OTHERS = 1
-#: For how many requests of each kind that were granted it is tried whether they are granted without a key, too.
+#: Successful requests of each route that are repeated without a key.
 WITHOUT_KEY = 5 if EXAMPLES < 50 else 10**6
 NOT_MEANT = [checks.positive_data_acceptance, checks.allow_header_conformance]
-#: The streams do not end; a heartbeat has the body of a poll and goes the same way, so it is left to long runs.
+#: The streams do not end. A heartbeat is handled like a poll, so it is left to long runs.
 LEFT_OUT = ["/events/stream", "/events/news"] + ([] if EXAMPLES >= 50 else ["/heartbeat"])
 schema = schemathesis.openapi.from_dict(create_api().openapi()).exclude(path=LEFT_OUT)
 
 
 class Target:
-    """A hub that answers at once where it would wait, one admin, one node."""
+    """A hub that never waits, with an admin and a node."""
 
     def __init__(self, server: uvicorn.Server, port: int, admin_key: str) -> None:
         self.server = server
@@ -74,7 +76,7 @@ class Target:
         return str(answer.json()["node_id"])
 
     def headers(self, operation: Any) -> dict[str, str]:
-        """Of who may call it."""
+        """The headers of a caller with permission."""
         schemes = [name for wanted in operation.definition.raw["security"] for name in wanted]
         if "key" not in schemes:
             return self.node()
@@ -85,7 +87,7 @@ class Target:
         return self.lost
 
     def others(self, operation: Any) -> list[dict[str, str]]:
-        """And of those who may not, or who are nobody."""
+        """The headers of callers without permission, and of unknown ones."""
         ends = (operation.method.upper(), operation.path) in ENDS
         provider = self.throwaway("provider") if ends else self.provider
         return [{}, self.node(), provider, {"Authorization": "Bearer cp_1_2_3"}]
@@ -96,17 +98,15 @@ class Target:
         return {"Authorization": f"Bearer {token}"}
 
     def throwaway(self, role: str = "admin") -> dict[str, str]:
-        """A key that may be lost."""
+        """A key that may be revoked."""
         name = f"a{next(self._numbers)}"
-        made = httpx2.post(
-            f"{self.url}/accounts", json={"name": name, "roles": [role]}, headers=self.admin
-        ).json()
+        made = httpx2.post(f"{self.url}/accounts", json={"name": name, "roles": [role]}, headers=self.admin).json()
         sent = {"name": "k", "account_id": made["id"]}
         key = httpx2.post(f"{self.url}/keys", json=sent, headers=self.admin).json()["key"]
         return {"Authorization": f"Bearer {key}"}
 
     def sign(self, body: Any) -> None:
-        """Without a valid signature a report would never get further than that."""
+        """Sign a report; without a signature nothing else of it would be tested."""
         try:
             text = CompleteRequest.model_validate(body).signed_text()
         except (ValidationError, UnicodeError):
@@ -115,7 +115,7 @@ class Target:
 
 
 def _session() -> requests.Session:
-    """Connections that stay open, and nothing else: no cookie, proxy or key of one request is in the next."""
+    """Persistent connections that carry no cookie, proxy or key from one request to the next."""
     session = requests.Session()
     session.trust_env = False
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -144,7 +144,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         assert check(configured) == []
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
 def _port(server: uvicorn.Server) -> int:
@@ -156,13 +156,8 @@ def _port(server: uvicorn.Server) -> int:
 
 
 @schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-def test_the_hub_answers_whatever_comes(case: Any, target: Target, caplog: pytest.LogCaptureFixture) -> None:
+@settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def test_the_hub_answers_any_request_as_documented(case: Any, target: Target, caplog: pytest.LogCaptureFixture) -> None:
     if case.operation.path == "/complete" and isinstance(case.body, dict):
         target.sign(case.body)
     label, options = case.operation.label, {"base_url": target.url, "session": target.session}
@@ -170,14 +165,10 @@ def test_the_hub_answers_whatever_comes(case: Any, target: Target, caplog: pytes
     if target.granted[label] >= WITHOUT_KEY:
         excluded = [*excluded, checks.ignored_auth]
     with caplog.at_level(logging.ERROR):
-        answer = case.call_and_validate(
-            headers=target.headers(case.operation), excluded_checks=excluded, **options
-        )
+        answer = case.call_and_validate(headers=target.headers(case.operation), excluded_checks=excluded, **options)
         target.granted[label] += 200 <= answer.status_code < 300
         if target.measurement[label] < BY_OTHERS:
             target.measurement[label] += 1
             for headers in target.others(case.operation):
-                case.call_and_validate(
-                    headers=headers, excluded_checks=[*excluded, checks.ignored_auth], **options
-                )
+                case.call_and_validate(headers=headers, excluded_checks=[*excluded, checks.ignored_auth], **options)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -1,4 +1,4 @@
-"""Limits and repetitions: each says when to come back, and leaves nothing behind."""
+"""Rate limits and quotas tell when to come back, and a refused request changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.hub.submitting import body, submit
 from tests.hub.untouched import untouched
 
 
-async def test_a_storm_of_registrations_is_spread_out_and_uses_no_code_up(tmp_path: Path) -> None:
+async def test_registrations_are_rate_limited_and_refused_ones_use_no_code(tmp_path: Path) -> None:
     async with running_hub(tmp_path, registrations_per_s=0.001) as hub:
         cast = Cast(hub, {"provider": hub.admin})
         first, second = await cast.registration(), await cast.registration()
@@ -27,7 +27,7 @@ async def test_a_storm_of_registrations_is_spread_out_and_uses_no_code_up(tmp_pa
         assert (await hub.client().post("/nodes/register", json=second)).status_code == 201
 
 
-async def test_an_account_may_have_so_many_unfinished_jobs(tmp_path: Path) -> None:
+async def test_unfinished_jobs_are_limited_per_account(tmp_path: Path) -> None:
     async with running_hub(tmp_path, jobs_open_max=4) as hub:
         jobs = await submit(hub.admin, items=3, needs={"cores": 1000})
         async with untouched(hub):
@@ -38,9 +38,7 @@ async def test_an_account_may_have_so_many_unfinished_jobs(tmp_path: Path) -> No
         assert len(await submit(hub.admin, items=2, needs={"cores": 1000})) == 2
 
 
-async def test_a_submission_said_twice_does_not_bring_finished_jobs_back_into_the_queue(
-    any_hub: HubDouble,
-) -> None:
+async def test_a_repeated_submission_does_not_requeue_finished_jobs(any_hub: HubDouble) -> None:
     sent, headers = body(needs={"cores": 1000}), {"Idempotency-Key": "once"}
     first = (await any_hub.admin.post("/jobs", json=sent, headers=headers)).json()
     [job_id] = first["job_ids"]
@@ -51,7 +49,7 @@ async def test_a_submission_said_twice_does_not_bring_finished_jobs_back_into_th
     assert job_id not in any_hub.hub.jobs.queue.backlog
 
 
-async def test_the_queue_shows_job_ids_to_those_they_belong_to(hub: HubDouble) -> None:
+async def test_the_queue_shows_job_ids_only_to_their_accounts(hub: HubDouble) -> None:
     cast = await assemble(hub)
     for caller, seen in (("submitter", [cast.held_job]), ("other_submitter", []), ("admin", [cast.held_job])):
         rows = (await cast.callers[caller].get("/queue")).json()["nodes"]
@@ -61,7 +59,7 @@ async def test_the_queue_shows_job_ids_to_those_they_belong_to(hub: HubDouble) -
 
 
 @pytest.mark.parametrize("path", ["/next", "/heartbeat"])
-async def test_a_node_that_restarts_again_and_again_writes_few_events(tmp_path: Path, path: str) -> None:
+async def test_a_node_that_restarts_repeatedly_is_rate_limited(tmp_path: Path, path: str) -> None:
     async with running_hub(tmp_path, clock=FakeClock(), arrivals_burst=3) as hub:
         node = await hub.node()
         for _ in range(2):
@@ -74,9 +72,7 @@ async def test_a_node_that_restarts_again_and_again_writes_few_events(tmp_path: 
                     await node.poll(wait_ms=0, path=path)
         hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
         await node.poll(wait_ms=0, path=path)
-        assert (await node.poll(wait_ms=0)).reregister is False, (
-            "whoever is here may poll as often as it likes"
-        )
+        assert (await node.poll(wait_ms=0)).reregister is False, "whoever is here may poll as often as it likes"
         hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
         await node.poll(wait_ms=0, stopping=True)
         with pytest.raises(httpx2.HTTPStatusError, match="429"):

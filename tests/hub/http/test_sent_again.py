@@ -1,4 +1,4 @@
-"""What is sent again counts from now on, also where the hub has the bytes: only the last word is said, and nothing sent."""
+"""Uploading again what the hub already has sends no bytes, and renews its retention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGEST = digest_of(DATA)
 
 
 async def sent(client: httpx2.AsyncClient, name: str) -> int:
-    """As agents, the SDK and the dashboard do: ask, and send what is missing. Returns how many bytes that were."""
+    """Upload like agents, the SDK and the dashboard: ask, and send what is missing. Returns the number of bytes sent."""
     state = (await client.get(f"/artifacts/{DIGEST}/upload")).json()
     count = 0
     while not state["complete"]:
@@ -31,9 +31,7 @@ async def sent(client: httpx2.AsyncClient, name: str) -> int:
     return count
 
 
-async def test_a_node_that_sends_an_old_output_again_has_all_the_time_to_report_it(
-    hub: HubDouble, clock: FakeClock
-) -> None:
+async def test_an_output_offered_again_is_kept_for_the_full_reporting_time(hub: HubDouble, clock: FakeClock) -> None:
     sam, node = await hub.account("sam", "submitter"), await hub.node()
     [job_id] = await submit(sam)
     [grant] = await node.take()
@@ -50,7 +48,7 @@ async def test_a_node_that_sends_an_old_output_again_has_all_the_time_to_report_
     assert (done["state"], len(done["outputs"])) == ("succeeded", 1)
 
 
-async def test_a_file_that_is_put_again_is_kept_from_then_on(hub: HubDouble, clock: FakeClock) -> None:
+async def test_uploading_a_file_again_extends_its_retention(hub: HubDouble, clock: FakeClock) -> None:
     sam = await hub.account("sam", "submitter")
     assert [await sent(sam, "a"), await sent(sam, "a")] == [len(DATA), 0]
     clock.advance(KEEP_S * 1000 - DAY_MS)
@@ -62,8 +60,8 @@ async def test_a_file_that_is_put_again_is_kept_from_then_on(hub: HubDouble, clo
     assert stored(hub) == {DIGEST}
 
 
-async def test_what_came_of_a_job_can_be_put_in_ones_own_name(hub: HubDouble) -> None:
-    """It is not sent again, and has the time of an upload."""
+async def test_an_output_can_be_uploaded_under_ones_own_name_without_sending_it(hub: HubDouble) -> None:
+    """It is kept as long as an upload."""
     sam, node = await hub.account("sam", "submitter"), await hub.node()
     await submit(sam)
     [grant] = await node.take()

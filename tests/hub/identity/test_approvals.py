@@ -1,4 +1,4 @@
-"""Two persons where the operator wants them: neither alone, nor one in two disguises."""
+"""Approvals by a second administrator: one alone is not enough, nor one with two accounts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from computepool.core.money.money import CREDIT
 from computepool.hub.settings import Settings
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.money.payouts.earning import LEAST, earn
 from tests.hub.submitting import submit
 from tests.hub.untouched import untouched
-from tests.payouts.earning import LEAST, earn
 
 ALL = "payouts,top-ups,roles"
 
@@ -64,13 +64,11 @@ async def test_a_top_up_happens_when_another_administrator_agrees(two: Two) -> N
     async with untouched(two.hub):
         assert (await two.second.post(f"{path}/approve")).status_code == 409
     assert (await two.first.get("/approvals")).json()["approvals"] == []
-    actions = [
-        event["action"] for event in (await two.first.get("/events", params={"limit": 500})).json()["events"]
-    ]
+    actions = [event["action"] for event in (await two.first.get("/events", params={"limit": 500})).json()["events"]]
     assert {"approval.requested", "approval.approved", "credits.given"} <= set(actions)
 
 
-async def test_new_accounts_are_no_way_around_it(two: Two) -> None:
+async def test_the_grant_of_a_new_account_needs_two_administrators_as_top_ups_do(two: Two) -> None:
     answer = await two.first.post("/accounts", json={"name": "eve", "roles": ["submitter"]})
     assert answer.status_code == 201
     made = answer.json()
@@ -78,11 +76,7 @@ async def test_new_accounts_are_no_way_around_it(two: Two) -> None:
     eve = two.hub.client(key.json()["key"])
     assert (await eve.get("/credits")).json()["available"] == 0
     [listed] = (await two.second.get("/approvals")).json()["approvals"]
-    assert (listed["id"], listed["kind"], listed["requested_by"]) == (
-        made["approval_id"],
-        "sign-up grant",
-        "admin",
-    )
+    assert (listed["id"], listed["kind"], listed["requested_by"]) == (made["approval_id"], "sign-up grant", "admin")
     assert "new account eve" in listed["summary"]
     path = f"/approvals/{made['approval_id']}/approve"
     async with untouched(two.hub):
@@ -94,7 +88,7 @@ async def test_new_accounts_are_no_way_around_it(two: Two) -> None:
     assert (await bea.get("/credits")).json()["available"] == two.hub.hub.settings.signup_grant
 
 
-async def test_agreeing_twenty_times_at_once_gives_once(two: Two) -> None:
+async def test_twenty_approvals_at_once_take_effect_once(two: Two) -> None:
     before = await two.credits()
     approval = (await given(two))["approval_id"]
     answers = await asyncio.gather(*(two.second.post(f"/approvals/{approval}/approve") for _ in range(20)))
@@ -102,7 +96,7 @@ async def test_agreeing_twenty_times_at_once_gives_once(two: Two) -> None:
     assert await two.credits() == before + 5 * CREDIT
 
 
-async def test_what_is_refused_does_not_happen(two: Two) -> None:
+async def test_a_rejected_request_has_no_effect(two: Two) -> None:
     before = await two.credits()
     for client in (two.second, two.first):  # by the other, or taken back
         approval = (await given(two))["approval_id"]
@@ -112,7 +106,7 @@ async def test_what_is_refused_does_not_happen(two: Two) -> None:
     assert await two.credits() == before
 
 
-async def test_what_nobody_agrees_to_lapses(tmp_path: Path) -> None:
+async def test_a_request_that_nobody_approves_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock) as hub:
         two = Two(hub, await hub.account("bob", "admin"), await hub.account("ann", "submitter"))
@@ -143,9 +137,7 @@ async def test_one_administrator_does_not_become_two(two: Two) -> None:
         ):
             answer = await two.first.request(method, path, json=sent)
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
-    assert (
-        await two.first.post("/accounts", json={"name": "carl", "roles": ["submitter"]})
-    ).status_code == 201
+    assert (await two.first.post("/accounts", json={"name": "carl", "roles": ["submitter"]})).status_code == 201
 
 
 async def test_a_payout_needs_two_of_whom_neither_is_its_owner(two: Two) -> None:
@@ -176,7 +168,7 @@ async def _third(two: Two) -> httpx2.AsyncClient:
     return carl
 
 
-async def test_without_the_setting_one_is_enough(any_hub: HubDouble) -> None:
+async def test_without_two_person_rules_one_administrator_is_enough(any_hub: HubDouble) -> None:
     ann = await any_hub.account("ann", "submitter")
     answer = await any_hub.admin.post("/credits/top-ups", json={"account": "ann", "amount": CREDIT})
     assert answer.json()["approval_id"] is None

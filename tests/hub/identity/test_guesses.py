@@ -1,4 +1,4 @@
-"""Guessing at keys and codes is slow, and costs nobody else his sign-in; nodes are enrolled a few a day."""
+"""Guessing keys and codes is slow and locks nobody else out; an account enrols a few nodes a day."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import RateLimited
-from computepool.hub.http.rate_limit import Guesses
+from computepool.hub.http.rate_limit import SignInLimits
 from computepool.hub.identity.signing.secrets import make_key
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
@@ -92,11 +92,9 @@ ADDRESSES = st.sampled_from(["a", "b", "c"])
 
 
 @given(st.lists(st.tuples(ADDRESSES, st.integers(0, 5), st.integers(0, 5_000)), max_size=80))
-def test_guesses_are_few_and_honest_people_are_never_kept_waiting(
-    attacks: list[tuple[str, int, int]],
-) -> None:
+def test_guesses_are_few_and_honest_people_are_never_kept_waiting(attacks: list[tuple[str, int, int]]) -> None:
     clock = FakeClock()
-    limits = Guesses(clock, per_min=20, burst=BURST)
+    limits = SignInLimits(clock, per_min=20, burst=BURST)
     limits.succeeded("honest")
     waits: list[float] = []
     began, tried = clock.now_ms(), dict.fromkeys("abc", 0)
@@ -117,12 +115,12 @@ def test_guesses_are_few_and_honest_people_are_never_kept_waiting(
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("computepool.hub.http.rate_limit._ACCOUNTS_MAX", 10)
-    limits = Guesses(FakeClock(), per_min=20, burst=BURST)
+    monkeypatch.setattr("computepool.hub.http.rate_limit._BUCKETS_MAX", 10)
+    limits = SignInLimits(FakeClock(), per_min=20, burst=BURST)
     for n in range(100):
         limits.failed(f"address {n}", wrong_key(n))
         limits.succeeded(wrong_key(n))
-    assert max(len(limits._buckets), len(limits._good)) <= 10
+    assert max(len(limits._buckets), len(limits._accepted)) <= 10
 
 
 async def test_an_account_enrols_a_few_nodes_a_day(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keys for less than everything: what each scope opens, what a key may hand on, how one is replaced and ended."""
+"""Keys with scopes: what each scope allows, what a key may pass on, rotation and revocation."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def address(route: RoutePolicy) -> str:
 async def scoped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[HubDouble, dict[str, str]]]:
     async with running_hub(tmp_path_factory.mktemp("hub")) as hub:
         made = {
-            scope: (await hub.admin.post("/keys", json={"name": scope, "scopes": [scope]})).json()
-            for scope in SCOPES
+            scope: (await hub.admin.post("/keys", json={"name": scope, "scopes": [scope]})).json() for scope in SCOPES
         }
         yield hub, {scope: key["key"] for scope, key in made.items()}
 
@@ -59,9 +58,7 @@ async def made(client: Any, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-async def test_a_route_opens_to_its_scope_alone(
-    scoped: tuple[HubDouble, dict[str, str]], route: RoutePolicy
-) -> None:
+async def test_a_route_opens_to_its_scope_alone(scoped: tuple[HubDouble, dict[str, str]], route: RoutePolicy) -> None:
     hub, keys = scoped
     refused = set()
     for scope, key in keys.items():
@@ -76,7 +73,7 @@ async def test_a_route_opens_to_its_scope_alone(
 
 
 def test_every_change_says_what_it_is_for() -> None:
-    """Only what concerns the account itself may be left to the default."""
+    """Only routes about the account itself may rely on the default scope."""
     unsaid = {
         route.path.split("/")[1]
         for route in ROUTES
@@ -85,13 +82,11 @@ def test_every_change_says_what_it_is_for() -> None:
     assert unsaid <= {"keys", "payouts", "accounts", "approvals", "webhooks"}
 
 
-async def test_the_words_are_kept_and_shown(any_hub: HubDouble) -> None:
+async def test_the_scopes_of_a_key_are_stored_and_shown(any_hub: HubDouble) -> None:
     key = await made(any_hub.admin, scopes=["submit"], expires_in_s=60)
     assert key["scopes"] == ["read", "submit"]
     await any_hub.client(key["key"]).get("/me")
-    [listed] = [
-        found for found in (await any_hub.admin.get("/keys")).json()["keys"] if found["id"] == key["id"]
-    ]
+    [listed] = [found for found in (await any_hub.admin.get("/keys")).json()["keys"] if found["id"] == key["id"]]
     assert listed["scopes"] == ["read", "submit"]
     assert (await made(any_hub.admin))["scopes"] is None
 
@@ -123,10 +118,7 @@ async def test_a_key_hands_on_at_most_what_it_has(hub: HubDouble) -> None:
         assert answer.status_code == 403, "it would have got a key for everything"
 
 
-@given(
-    have=st.none() | st.frozensets(st.sampled_from(SCOPES)),
-    want=st.none() | st.frozensets(st.sampled_from(SCOPES)),
-)
+@given(have=st.none() | st.frozensets(st.sampled_from(SCOPES)), want=st.none() | st.frozensets(st.sampled_from(SCOPES)))
 def test_no_handing_on_ever_opens_more(have: frozenset[str] | None, want: frozenset[str] | None) -> None:
     parent = Principal(account_id="a", name="a", roles=usable_roles(frozenset(Role), have), scopes=have)
     try:
@@ -158,7 +150,7 @@ async def test_no_key_outlives_the_one_that_made_it(tmp_path: Path) -> None:
                 fields = {"name": "k"} if path == "/keys" else {}
                 answer = await maker.post(path, json={**fields, "expires_in_s": 3600})
                 assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-                assert "cannot make one that lives longer" in answer.text
+                assert "cannot create one that lives longer" in answer.text
         for replaced in (forever, short):
             answer = await maker.post(f"/keys/{replaced['id']}/rotate", json={})
             assert (answer.status_code, answer.json()["expires_at_ms"]) == (201, ends_ms)
@@ -235,3 +227,10 @@ async def test_an_administrator_signs_an_account_out_and_nobody_else_does(hub: H
         assert (await bob.delete("/keys", params={"account_id": me})).status_code == 404
     assert (await hub.admin.delete("/keys", params={"account_id": me})).json() == {"revoked": 1}
     assert (await ann.get("/me")).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["god", "root", "administrator", "Admin"])
+async def test_no_name_of_an_account_gives_rights(hub: HubDouble, name: str) -> None:
+    them = await hub.account(name, "submitter", "provider")
+    assert (await them.post("/credits/top-ups", json={"account": name, "amount": 1})).status_code == 403
+    assert (await them.get("/accounts")).status_code == 403

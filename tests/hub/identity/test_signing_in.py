@@ -23,15 +23,13 @@ SAME = {"Sec-Fetch-Site": "same-origin"}
 async def code_for(hub: HubDouble, client: httpx2.AsyncClient, *, lifetime_s: float = 60) -> str:
     account = (await client.get("/me")).json()["id"]
     code, _ = await hub.hub.store.write(
-        lambda tx: sign_in.issue_code(
-            tx, take(hub.hub), purpose="signin", account_id=account, lifetime_s=lifetime_s
-        )
+        lambda tx: sign_in.issue_code(tx, take(hub.hub), purpose="signin", account_id=account, lifetime_s=lifetime_s)
     )
     return code
 
 
 async def browser(hub: HubDouble) -> httpx2.AsyncClient:
-    """Signed in by the page, as a browser does it."""
+    """A client that signed in on the page, as a browser does."""
     client = hub.client()
     code = await code_for(hub, hub.admin)
     answer = await client.post(f"{ORIGIN}/signin", data={"code": code}, headers=SAME)
@@ -68,9 +66,7 @@ async def test_the_link_shows_a_button_and_the_button_signs_in_once(any_hub: Hub
 @pytest.mark.soak
 async def test_one_code_signs_in_one_of_many_that_come_at_once(any_hub: HubDouble) -> None:
     code = await code_for(any_hub, any_hub.admin)
-    answers = await asyncio.gather(
-        *(any_hub.client().post("/signin", json={"code": code}) for _ in range(20))
-    )
+    answers = await asyncio.gather(*(any_hub.client().post("/signin", json={"code": code}) for _ in range(20)))
     assert sorted(answer.status_code for answer in answers) == [200] + [422] * 19
 
 
@@ -79,9 +75,7 @@ async def test_an_expired_code_does_not_sign_in(hub: HubDouble) -> None:
     assert (await hub.client().post("/signin", json={"code": code})).status_code == 422
 
 
-@pytest.mark.parametrize(
-    "code", ["", "x", "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "é" * 40]
-)
+@pytest.mark.parametrize("code", ["", "x", "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "é" * 40])
 async def test_a_page_never_shows_markup_of_the_link(hub: HubDouble, code: str) -> None:
     for page in (
         await hub.client().get(f"{ORIGIN}/signin", params={"code": code}),
@@ -214,7 +208,7 @@ async def test_a_revoked_key_stops_at_once_and_the_others_go_on(any_hub: HubDoub
 
 
 async def test_a_key_revoked_while_it_is_looked_up_is_not_remembered(hub: HubDouble) -> None:
-    """The look-up read the key before the revocation and answers after it."""
+    """The look-up reads the key before its revocation and ends after it."""
     made = (await hub.admin.post("/keys", json={"name": "k"})).json()
     authenticator = hub.hub.identity.authenticator
     store, read = hub.hub.store, hub.hub.store.read
@@ -259,7 +253,7 @@ async def test_making_a_key_twice_with_one_idempotency_key_gives_one_key(any_hub
 # the rest outside the API
 
 
-async def test_health_and_metrics(any_hub: HubDouble) -> None:
+async def test_health_and_metrics_are_public_and_describe_every_value(any_hub: HubDouble) -> None:
     assert (await any_hub.client().get(f"{ORIGIN}/healthz")).json() == {"status": "ok"}
     await any_hub.node()
     await any_hub.admin.post("/jobs", json={"spec": COMMAND | {"needs": {"cores": 1000}}})

@@ -14,17 +14,15 @@ from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 from computepool.core.trust.verification import PPM
 from computepool.hub.scheduling import leases
-from computepool.hub.settlement import after_commit
+from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import sampling
-from computepool.hub.snapshot import take
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
 from tests.hub.fixtures import BOTH, hub_fixture
-from tests.hub.money.test_holds import CEILING, HOUR, PRICE, balance, purses
 from tests.hub.submitting import job, submit
-from tests.hub.working import crowd, others
+from tests.hub.working import CEILING, HOUR, PRICE, balance, balances_of, crowd, others
 from tests.hub.working import granted as placed
 
 GRANT = 1_000 * CREDIT
@@ -52,12 +50,9 @@ async def saved(node: NodeDouble, attempt_id: str, text: bytes, **said: Any) -> 
 
 async def lost(hub: HubDouble, attempt_id: str) -> None:
     """Its node was not heard of for too long."""
-    effects = await hub.hub.store.write(
-        lambda tx: leases.end_attempts(
-            tx, take(hub.hub), attempt_ids=[attempt_id], reason=Reason.NODE_RESTARTED
-        )
+    await follow_ups.commit(
+        hub.hub, lambda tx: leases.end_attempts(tx, attempt_ids=[attempt_id], reason=Reason.NODE_RESTARTED)
     )
-    await after_commit.follow(hub.hub, effects)
 
 
 async def owner_of(sam: httpx2.AsyncClient, node: NodeDouble) -> str:
@@ -99,7 +94,7 @@ async def test_three_owners_share_one_run_and_its_pay(hub: HubDouble) -> None:
     assert (done["state"], done["charge"], done["checkpoint"]) == ("succeeded", sum(parts), None)
     assert [try_["charge"] for try_ in done["tries"]] == parts
     assert [try_["resumed"] for try_ in done["tries"]] == [None, 1, 2]
-    assert await purses(hub, sam) == (GRANT - sum(parts), 0, 0)
+    assert await balances_of(hub, sam) == (GRANT - sum(parts), 0, 0)
     earned: dict[str, int] = {}
     for node, charge in zip((first, second, third), parts, strict=True):
         owner = await owner_of(sam, node)
@@ -117,7 +112,7 @@ async def test_three_owners_share_one_run_and_its_pay(hub: HubDouble) -> None:
 async def _is_told_and_proven(sam: httpx2.AsyncClient, job_id: str, parts: list[int]) -> None:
     cost = (await sam.get(f"/jobs/{job_id}/cost")).json()
     assert (cost["total"], cost["runs"], cost["charge"]) == (sum(parts), 1, parts[-1])
-    assert "it went on from checkpoints of earlier tries" in cost["sentence"]
+    assert "it resumed from checkpoints of earlier attempts" in cost["sentence"]
     receipt = (await sam.get(f"/jobs/{job_id}/receipt")).json()
     assert [said.text for said in receipt_check.check(receipt, trusted={}) if not said.ok] == []
     assert [run["charge"] for run in receipt["receipt"]["continued_from"]] == parts[:-1]
@@ -147,11 +142,11 @@ async def test_work_that_was_not_used_is_not_paid(hub: HubDouble) -> None:
     node, grant = await placed(nodes)
     wait(hub, 10 * MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"x", ran_ms=9 * MINUTE))["kept"]
-    before = await purses(hub, sam)
+    before = await balances_of(hub, sam)
     assert await node.report(grant.attempt_id, outcome="failed", reason="exception") == "accepted"
     failed = await job(sam, job_id)
     assert (failed["state"], failed["charge"], failed["checkpoint"]) == ("failed", 0, None)
-    assert (await purses(hub, sam))[0] == before[0] + CEILING
+    assert (await balances_of(hub, sam))[0] == before[0] + CEILING
 
 
 async def test_a_checkpoint_is_refused_or_shown(hub: HubDouble) -> None:
@@ -259,9 +254,7 @@ async def test_a_move_to_nowhere_fails_and_ping_pong_ends(hub: HubDouble) -> Non
 
     [job_id] = await submit(sam, spec=SAVES)
     node, grant = await placed(nodes)
-    await node.report(
-        grant.attempt_id, move_to="node0", **moved
-    )  # without a checkpoint: the node is to blame
+    await node.report(grant.attempt_id, move_to="node0", **moved)  # without a checkpoint: the node is to blame
     again = await job(sam, job_id)
     assert (again["moves"], again["tries"][0]["state"]) == (0, "moved")
     assert again["reason"] in ("staging_failed", "placed")
@@ -351,10 +344,7 @@ async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble, sam: 
     node, grant = await placed([good, evil])
     wait(hub, MINUTE, node)
     refused = await saved(node, grant.attempt_id, b"junk", progress=1.0, ran_ms=MINUTE)
-    assert (refused["kept"], refused["reason"]) == (
-        False,
-        "This job did not declare that it saves checkpoints.",
-    )
+    assert (refused["kept"], refused["reason"]) == (False, "This job did not declare that it saves checkpoints.")
     for _ in range(3):  # saying it again writes nothing more
         assert not (await saved(node, grant.attempt_id, b"junk", progress=1.0, ran_ms=MINUTE))["kept"]
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": evil.node_id}

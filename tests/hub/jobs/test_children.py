@@ -32,13 +32,9 @@ class Parent:
 
     async def call(self, path: str, body: dict[str, Any]) -> httpx2.Response:
         self.seq += 1
-        return await self.node.client.post(
-            f"/attempts/{self.attempt_id}/{path}", json={"seq": self.seq, **body}
-        )
+        return await self.node.client.post(f"/attempts/{self.attempt_id}/{path}", json={"seq": self.seq, **body})
 
-    async def submit(
-        self, *, items: int = 1, spec: dict[str, Any] | None = None, **rest: Any
-    ) -> httpx2.Response:
+    async def submit(self, *, items: int = 1, spec: dict[str, Any] | None = None, **rest: Any) -> httpx2.Response:
         request = {"spec": COMMAND | HOUR | (spec or {}), "items": [{} for _ in range(items)], **rest}
         detached = request.pop("detached", False)
         return await self.call("jobs", {"request": request, "detached": detached})
@@ -69,10 +65,7 @@ async def test_a_running_job_submits_others_and_reads_their_results(hub: HubDoub
     parent = await start(sam, node)
     child = await parent.submit_one()
     seen = await job(sam, child)
-    assert (seen["parent_id"], seen["account_id"]) == (
-        parent.job_id,
-        (await job(sam, parent.job_id))["account_id"],
-    )
+    assert (seen["parent_id"], seen["account_id"]) == (parent.job_id, (await job(sam, parent.job_id))["account_id"])
     assert (await job(sam, parent.job_id))["children"] == [child]
     listed = {one["id"]: one["parent_id"] for one in (await sam.get("/jobs")).json()["jobs"]}
     assert listed == {child: parent.job_id, parent.job_id: None}
@@ -151,9 +144,7 @@ async def test_children_may_cost_as_much_as_was_agreed_and_no_more(hub: HubDoubl
     assert (answer.status_code, "0.00 are left" in answer.json()["detail"]) == (402, True)
     assert (await parent.submit(max_price=0)).status_code == 201, "own nodes cost nothing"
     assert (await sam.post(f"/jobs/{ids[0]}/cancel")).status_code == 200
-    assert (await parent.submit(budget=hold)).status_code == 201, (
-        "what a finished one did not cost is there again"
-    )
+    assert (await parent.submit(budget=hold)).status_code == 201, "what a finished one did not cost is there again"
 
 
 async def test_what_a_strangers_node_submits_runs_in_a_sandbox_also_at_home(hub: HubDouble) -> None:
@@ -192,9 +183,7 @@ async def test_children_that_name_no_budget_share_the_trees(hub: HubDouble) -> N
     assert (await job(sam, await free.submit_one()))["hold"] == 0
 
 
-async def test_a_node_cannot_use_it_to_reach_what_the_job_could_not(
-    hub: HubDouble, subtests: pytest.Subtests
-) -> None:
+async def test_a_node_cannot_use_it_to_reach_what_the_job_could_not(hub: HubDouble, subtests: pytest.Subtests) -> None:
     sam, node = await people(hub)
     secret = await upload(sam, b"the submitter's other file")
     group = (await sam.post("/groups", json={"name": "other"})).json()["id"]
@@ -242,10 +231,7 @@ async def test_children_of_a_parent_that_succeeded_go_on(hub: HubDouble) -> None
 
 
 STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["submit", "submit_two", "finish", "cancel"]),
-        st.floats(min_value=60, max_value=7_200),
-    ),
+    st.tuples(st.sampled_from(["submit", "submit_two", "finish", "cancel"]), st.floats(min_value=60, max_value=7_200)),
     max_size=12,
 )
 
@@ -263,9 +249,7 @@ async def test_whatever_it_does_a_tree_stays_within_its_budget(
     known: list[str] = []
     for word, timeout_s in steps:
         if word.startswith("submit"):
-            answer = await parent.submit(
-                items=2 if word == "submit_two" else 1, spec={"timeout_s": timeout_s}
-            )
+            answer = await parent.submit(items=2 if word == "submit_two" else 1, spec={"timeout_s": timeout_s})
             assert answer.status_code in (201, 402, 409), answer.text
             known += answer.json().get("job_ids", [])
         elif word == "finish" and (grants := (await node.poll(wait_ms=0)).grants):

@@ -36,9 +36,7 @@ async def saved_as(node: NodeDouble, attempt_id: str, *, seq: int, **files: byte
 
 
 @pytest.mark.parametrize("sent", ["before", "between"])
-async def test_a_checkpoint_that_is_replaced_takes_no_other_jobs_output_along(
-    hub: HubDouble, sent: str
-) -> None:
+async def test_a_checkpoint_that_is_replaced_takes_no_other_jobs_output_along(hub: HubDouble, sent: str) -> None:
     """Many files are alike, such as all that are empty. What the checkpoint alone needed goes."""
     sam, [node] = await crowd(hub, 1)
     await submit(sam, spec=SAVES)
@@ -143,9 +141,7 @@ async def test_a_result_has_a_whole_time_to_live_to_be_confirmed_in(hub: HubDoub
 # the host
 
 
-async def test_a_node_that_is_lost_in_the_middle_of_a_move_does_not_change_where_the_job_goes(
-    hub: HubDouble,
-) -> None:
+async def test_a_node_that_is_lost_in_the_middle_of_a_move_does_not_change_where_the_job_goes(hub: HubDouble) -> None:
     """Its last checkpoint says it, before the report that the job is on its way. Only the host it named runs the rest."""
     sam, nodes = await crowd(hub, 3)
     [job_id] = await submit(sam, spec=SAVES)
@@ -185,9 +181,7 @@ async def test_a_hub_that_comes_to_know_a_node_in_the_middle_of_a_move_gives_it_
     assert session.attempts[grant.attempt_id].lane.shape.requirements.node == ""
 
 
-async def test_a_host_that_has_the_name_of_another_gets_nothing_meant_for_that(
-    hub: HubDouble,
-) -> None:
+async def test_a_host_that_has_the_name_of_another_gets_nothing_meant_for_that(hub: HubDouble) -> None:
     """Anybody may give a host any name. The one that is meant is off."""
     sam = await hub.account("sam", "submitter", "provider")
     far = await hub.node(await hub.account("far", "provider"), name="far")

@@ -55,9 +55,7 @@ async def test_the_same_spec_and_terms_as_a_new_job(any_hub: HubDouble) -> None:
 
 async def test_the_same_request_twice_is_one_job(hub: HubDouble) -> None:
     first = await submitted(hub.admin, spec={"kind": "command", "name": "x", "argv": ["x"], "needs": WAITS})
-    asked = [
-        await hub.admin.post(f"/jobs/{first}/resubmit", headers={"Idempotency-Key": "k"}) for _ in range(2)
-    ]
+    asked = [await hub.admin.post(f"/jobs/{first}/resubmit", headers={"Idempotency-Key": "k"}) for _ in range(2)]
     assert asked[0].json() == asked[1].json()
     assert len((await got(hub.admin, "/jobs"))["jobs"]) == 2
 

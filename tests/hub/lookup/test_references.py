@@ -85,11 +85,7 @@ async def test_nobody_finds_others_jobs_groups_or_accounts(any_hub: HubDouble) -
 async def test_a_group_goes_by_its_newest_name(any_hub: HubDouble) -> None:
     ann = await any_hub.account("ann", "submitter")
     ids = [(await ann.post("/groups", json={"name": "sweep"})).json()["id"] for _ in range(2)]
-    assert [await found(ann, "group", word) for word in (ids[0][:-1], "sweep", "last")] == [
-        ids[0],
-        ids[1],
-        ids[1],
-    ]
+    assert [await found(ann, "group", word) for word in (ids[0][:-1], "sweep", "last")] == [ids[0], ids[1], ids[1]]
 
 
 @pytest.mark.soak

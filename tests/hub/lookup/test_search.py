@@ -76,9 +76,7 @@ async def test_what_is_asked_for_is_what_is_found(any_hub: HubDouble) -> None:
         page = await got(client, "/events", newest="true", limit=500, **params)
         assert page["next"] is None
         oldest = await got(client, "/events", limit=500, **params)
-        assert [event["seq"] for event in oldest["events"]] == [event["seq"] for event in page["events"]][
-            ::-1
-        ]
+        assert [event["seq"] for event in oldest["events"]] == [event["seq"] for event in page["events"]][::-1]
         return {event["action"] for event in page["events"]}
 
     assert await actions(job_id=first) == {"job.queued", "job.cancelled"}
@@ -140,7 +138,7 @@ async def test_a_search_that_finds_little_can_be_gone_on_with(any_hub: HubDouble
     await submit(any_hub.admin, items=30, needs={"cores": 1000})
     for service in (event_service, job_service):
         monkeypatch.setattr(service, "_WINDOW", 4)
-        monkeypatch.setattr(service, "_LOOKED_AT_MAX", 8)
+        monkeypatch.setattr(service, "_SCANNED_MAX", 8)
     page = await got(any_hub.admin, "/jobs", q="needle")
     assert (page["jobs"], page["next"] is None) == ([], False)
     assert await ids(any_hub.admin, q="NEEDLE") == [last]
@@ -174,7 +172,7 @@ async def test_a_filtered_long_poll_looks_at_no_event_twice(any_hub: HubDouble, 
     for _ in range(30):
         await submit(any_hub.admin, needs={"cores": 1000})
     await any_hub.admin.post("/groups", json={"name": "g"})
-    [event] = (await asyncio.wait_for(poll, 10))["events"]
+    [event] = (await asyncio.wait_for(poll, 19))["events"]
     assert event["action"] == "group.created"
     assert looks == sorted(set(looks)), "each look begins where the last one ended"
     assert len(looks) < 25, "not every commit of the pool is worth a look"
@@ -185,7 +183,7 @@ async def test_searches_leave_threads_for_other_reads(hub: HubDouble, monkeypatc
 
     def stuck(*_: Any, **__: Any) -> Any:
         held.release()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return search_rows.SearchPage()
 
     monkeypatch.setattr(search_rows, "search_events", stuck)
@@ -193,8 +191,8 @@ async def test_searches_leave_threads_for_other_reads(hub: HubDouble, monkeypatc
     searches = [asyncio.create_task(ask()) for _ in range(8)]
     try:
         for _ in range(2):
-            assert await asyncio.to_thread(held.acquire, timeout=10)
-        assert (await asyncio.wait_for(got(hub.admin, "/jobs"), 10))["jobs"] == []
+            assert await asyncio.to_thread(held.acquire, timeout=60)
+        assert (await asyncio.wait_for(got(hub.admin, "/jobs"), 30))["jobs"] == []
     finally:
         go_on.set()
         await asyncio.gather(*searches)
@@ -207,7 +205,7 @@ async def test_what_runs_is_found_behind_many_newer_jobs(any_hub: HubDouble, mon
     [done] = await submit(any_hub.admin, spec={"name": "needle"}, needs={"cores": 1000})
     await submit(any_hub.admin, items=30, needs={"cores": 1000})
     monkeypatch.setattr(job_service, "_WINDOW", 4)
-    monkeypatch.setattr(job_service, "_LOOKED_AT_MAX", 8)
+    monkeypatch.setattr(job_service, "_SCANNED_MAX", 8)
     page = await got(any_hub.admin, "/jobs", state=["leased", "running"])
     assert ([job["id"] for job in page["jobs"]], page["next"]) == ([job_id], None), "at once, and all of it"
     assert page["searched_to_ms"] is None
@@ -254,15 +252,13 @@ async def test_jobs_are_found_by_name_kind_state_node_and_time(any_hub: HubDoubl
 
 WORDS = ("node.online", "node.offline", "job.queued", "job.failed", "key.created", "attempt.failed")
 told = st.lists(
-    st.tuples(
-        st.sampled_from(WORDS), st.sampled_from("ab"), st.sampled_from(["x", "y", None]), st.integers(0, 5)
-    ),
+    st.tuples(st.sampled_from(WORDS), st.sampled_from("ab"), st.sampled_from(["x", "y", None]), st.integers(0, 5)),
     max_size=30,
 )
 asked = st.fixed_dictionaries(
     {},
     optional={
-        "whose": st.sampled_from("ab"),
+        "only_account_id": st.sampled_from("ab"),
         "account_id": st.sampled_from("ab"),
         "node_id": st.sampled_from("xy"),
         "actor": st.sampled_from("ab"),
@@ -278,7 +274,7 @@ def wanted(row: Any, want: dict[str, Any]) -> bool:
     text = want.get("text", "").lower()
     words = f"{row.action} {row.reason or ''} {row.data or ''}".lower()
     return all((
-        want.get("whose") in (None, row.account_id), want.get("account_id") in (None, row.account_id),
+        want.get("only_account_id") in (None, row.account_id), want.get("account_id") in (None, row.account_id),
         want.get("node_id") in (None, row.node_id), want.get("actor") in (None, row.actor),
         row.action.startswith(want.get("action", "")),
         want.get("since_ms", 0) <= row.at_ms <= want.get("until_ms", 9),
@@ -342,10 +338,7 @@ async def test_only_events_of_jobs_name_a_job(hub: HubDouble) -> None:
         [grant] = await node.take()
         await node.report(grant.attempt_id, **outcome)
     found = (await got(hub.admin, "/events", limit=500))["events"]
-    assert {event["action"] for event in found if event["job_id"] is not None} >= {
-        "job.succeeded",
-        "attempt.failed",
-    }
+    assert {event["action"] for event in found if event["job_id"] is not None} >= {"job.succeeded", "attempt.failed"}
     for event in found:
         assert (event["job_id"] is not None) == event["action"].startswith(search_rows.OF_JOBS), event
 

@@ -1,4 +1,4 @@
-"""Credits that are hours, and a pool without any."""
+"""Other economies: a time bank, and a pool without credits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,9 @@ async def test_a_time_bank_lends_hours_and_pays_out_nothing(tmp_path: Path) -> N
         assert await credit_service.mature(hub.hub) == 1
         have = await got(pia, "/credits")
         assert (have["available"], have["withdrawable"]) == (10 * CREDIT + CREDIT // 2, 0)
-        bought = await hub.admin.post(
-            "/credits/top-ups", json={"account": "sam", "amount": 1, "source": "bank"}
-        )
+        bought = await hub.admin.post("/credits/top-ups", json={"account": "sam", "amount": 1, "source": "bank"})
         assert (bought.status_code, bought.json()["field"]) == (422, "source")
-        assert (
-            await hub.admin.post("/credits/top-ups", json={"account": "sam", "amount": 1})
-        ).status_code == 201
+        assert (await hub.admin.post("/credits/top-ups", json={"account": "sam", "amount": 1})).status_code == 201
         assert check(hub.hub.settings) == []
 
 
@@ -54,13 +50,11 @@ async def test_without_an_economy_nothing_costs_anything(tmp_path: Path) -> None
         have = await got(sam, "/credits")
         assert (have["economy"], have["available"], have["held"]) == ("none", 0, 0)
         assert (await got(sam, f"/jobs/{job_id}/cost"))["sentence"] == (
-            "This job cost nothing: test-node did it at a price of 0."
+            "This job cost nothing: test-node ran it at a price of 0."
         )
         assert (await got(sam, "/credits/statement"))["entries"] == []
         assert (await sam.get(f"/jobs/{job_id}/receipt")).status_code == 409
-        assert (
-            await hub.admin.post("/credits/top-ups", json={"account": "sam", "amount": 1})
-        ).status_code == 409
+        assert (await hub.admin.post("/credits/top-ups", json={"account": "sam", "amount": 1})).status_code == 409
         board = await got(sam, "/credits/leaderboard", by="hours")
         assert [(one["name"], one["ran_ms"]) for one in board["lenders"]] == [("pia", 540_001)]
         assert check(hub.hub.settings) == []
@@ -80,9 +74,7 @@ async def test_credits_do_not_become_something_else_by_a_variable(tmp_path: Path
         assert (await hub.admin.get("/prices")).json()["base"] == 0
     async with running_hub(tmp_path, clock=FakeClock()) as hub:
         found = (await hub.admin.get("/prices")).json()
-        assert (found["economy"], found["base"]) == ("market", 12 * CREDIT), (
-            "the operator's own table is back"
-        )
+        assert (found["economy"], found["base"]) == ("market", 12 * CREDIT), "the operator's own table is back"
     converted: dict[str, Any] = {"economy": "time-bank", "economy_convert": True}
     async with running_hub(tmp_path, clock=FakeClock(), **converted) as hub:
         assert (await hub.admin.get("/prices")).json()["base"] == CREDIT

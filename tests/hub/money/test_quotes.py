@@ -1,4 +1,4 @@
-"""Quotes: what a submission would cost, who would take it, when it would end; and that submitting then does just that."""
+"""Quotes: what a submission would cost, which nodes would take it, when it would end, and that submitting agrees with it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,14 @@ async def quoted(client: httpx2.AsyncClient, **request: Any) -> dict[str, Any]:
     return answer.json()
 
 
-async def test_price_most_and_balance(
+async def test_a_quote_names_prices_the_hold_and_the_balance(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
 ) -> None:
     await hub.node(pia, name="in-node", region="in")
     await hub.node(pia, name="us-node", region="us")
     seen = await quoted(sam, items=3)
     assert (seen["price_low"], seen["price_high"]) == (5_600_000, 8 * CREDIT)
-    assert (seen["max_price"], seen["hold_each"], seen["hold_total"]) == (
-        16 * CREDIT,
-        16 * CREDIT,
-        48 * CREDIT,
-    )
+    assert (seen["max_price"], seen["hold_each"], seen["hold_total"]) == (16 * CREDIT, 16 * CREDIT, 48 * CREDIT)
     assert (seen["available"], seen["affordable"], seen["missing"]) == (100 * CREDIT, True, 0)
     assert (seen["nodes"], seen["nodes_now"], seen["nodes_able"], seen["nodes_too_expensive"]) == (2, 2, 2, 0)
     assert (seen["earns_low"], seen["earns_high"], seen["earns_run"]) == (4_480_000, 6_400_000, None)
@@ -75,9 +71,7 @@ async def test_what_is_quoted_is_what_submitting_holds(
     ]
     for needs, money, items in cases:
         seen = await quoted(sam, needs=needs, timeout_s=1800, items=items, **money)
-        answer = await sam.post(
-            "/jobs", json=body(needs=needs, spec={"timeout_s": 1800}, items=items, **money)
-        )
+        answer = await sam.post("/jobs", json=body(needs=needs, spec={"timeout_s": 1800}, items=items, **money))
         assert answer.status_code == 201, answer.text
         assert (answer.json()["hold"], answer.json()["max_price"]) == (seen["hold_total"], seen["max_price"])
 
@@ -98,9 +92,7 @@ async def test_what_is_missing_is_what_submitting_says(
     assert "60.00 are missing" in refused.json()["detail"]
 
 
-async def test_a_card_is_paid_by_its_share(
-    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
-) -> None:
+async def test_a_card_is_paid_by_its_share(hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient) -> None:
     await hub.node(pia, region="us", gpus=[GPU])
     whole = await quoted(sam, needs={"gpus": 1})
     part = await quoted(sam, needs={"vram_mb": 6_000})
@@ -108,17 +100,14 @@ async def test_a_card_is_paid_by_its_share(
     assert [(zone["tier"], zone["units"]) for zone in part["zones"]] == [("rtx-4090", 250)]
 
 
-async def test_a_ceiling_below_the_price_is_said(
+async def test_a_quote_names_a_ceiling_below_the_price(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
 ) -> None:
     await hub.node(pia)
     seen = await quoted(sam, max_price=7 * CREDIT)
     assert (seen["nodes_now"], seen["nodes_able"], seen["nodes_too_expensive"]) == (0, 1, 1)
     assert (seen["price_low"], seen["max_price"], seen["start"]["p50_ms"]) == (8 * CREDIT, 7 * CREDIT, None)
-    assert (
-        seen["sentences"][0]
-        == "No node would take it now, 1 node of 1 could run it; 1 of them not at this price."
-    )
+    assert seen["sentences"][0] == "No node would take it now, 1 node of 1 could run it; 1 of them not at this price."
     assert seen["start"]["text"] == "Unknown: no node that could run it accepts the price."
     exact = await quoted(sam, max_price=8 * CREDIT)
     assert exact["nodes_now"] == 1
@@ -138,9 +127,7 @@ async def test_ones_own_node_costs_nothing(hub: HubDouble) -> None:
     assert (seen["hold_total"], seen["max_price"]) == (0, 0)
 
 
-async def test_without_a_node_everything_unknown_is_called_so(
-    hub: HubDouble, sam: httpx2.AsyncClient
-) -> None:
+async def test_without_a_node_everything_unknown_is_called_so(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     nobody = await quoted(sam, needs={"gpus": 1, "tiers": ["h100"], "regions": ["in"]})
     assert (nobody["price_low"], nobody["nodes"], nobody["start"]["p50_ms"]) == (None, 0, None)
     assert nobody["max_price"] == 84 * CREDIT  # 2 × 10 × 6.0 × 0.7
@@ -151,7 +138,7 @@ async def test_without_a_node_everything_unknown_is_called_so(
     assert unable["start"]["text"] == "Unknown: no connected node can run it."
 
 
-async def test_run_time_from_history(
+async def test_a_quote_estimates_the_run_time_from_history(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
 ) -> None:
     node = await hub.node(pia)
@@ -163,11 +150,7 @@ async def test_run_time_from_history(
         await node.report(grant.attempt_id, ran_ms=ran_ms)
     digest = spec_digest(JobSpec.model_validate(COMMAND | spec).body())
     by_digest = await quoted(sam, spec_digest=digest, timeout_s=60)
-    assert (by_digest["run"]["p50_ms"], by_digest["run"]["p90_ms"], by_digest["run"]["samples"]) == (
-        10_000,
-        20_000,
-        10,
-    )
+    assert (by_digest["run"]["p50_ms"], by_digest["run"]["p90_ms"], by_digest["run"]["samples"]) == (10_000, 20_000, 10)
     assert (by_digest["cost_p50"], by_digest["cost_p90"]) == (22_222, 44_444)
     assert by_digest["earns_run"] == 17_777
     assert (by_digest["finish"]["p50_ms"], by_digest["finish"]["p90_ms"]) == (10_000, 20_000)
@@ -182,7 +165,7 @@ async def test_run_time_from_history(
     assert (await quoted(stranger, name="train"))["run"]["p50_ms"] is None
 
 
-async def test_waiting_time_from_recent_leases(
+async def test_a_quote_estimates_the_wait_from_recent_leases(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
 ) -> None:
     node = await hub.node(pia, cores=1)
@@ -252,13 +235,13 @@ async def test_a_quote_does_not_promise_a_start_where_every_node_rests(
     assert "every node that would run it is paused" in seen["start"]["text"]
 
 
-async def test_one_way_to_check_and_words_for_it(sam: httpx2.AsyncClient) -> None:
+async def test_verify_and_confidence_exclude_each_other(sam: httpx2.AsyncClient) -> None:
     both = {"verify": "quorum:3", "confidence": 0.9}
     wrong = {"verify": "quorum:9"}
     for path, asked in (("/jobs", body()), ("/quotes", {})):
         answer = await sam.post(path, json=asked | both)
         assert answer.status_code == 422
-        assert "by verify or by confidence, not by both" in answer.text
+        assert "use either verify or confidence, not both" in answer.text
         answer = await sam.post(path, json=asked | wrong)
         assert answer.status_code == 422
         assert "none, adaptive, quorum:K with K from 2 to 5, or confidence:P" in answer.text
@@ -268,7 +251,7 @@ async def test_one_way_to_check_and_words_for_it(sam: httpx2.AsyncClient) -> Non
 async def test_a_quorum_cannot_be_had_from_one_host(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
 ) -> None:
-    """It would wait for days and end without a result."""
+    """Such a job would wait for days and end without a result."""
     node = await hub.node(pia, name="studio")
     needs = {"host": node.node_id}
     for path, asked in (("/jobs", body(spec=COMMAND | {"needs": needs})), ("/quotes", {"needs": needs})):
@@ -286,7 +269,7 @@ async def test_a_quorum_cannot_be_had_from_one_host(
         (4, "for the run and 3 checks of its result, 60 min each;"),
     ],
 )
-def test_what_the_money_set_aside_is_for(runs: int, said: str) -> None:
+def test_a_quote_says_for_how_many_runs_the_hold_is(runs: int, said: str) -> None:
     unknown = Estimate(text="Unknown.")
     view = QuoteView(
         economy="market", price_version=1, items=1, max_price=CREDIT, hold_each=CREDIT, hold_total=CREDIT, runs=runs,

@@ -1,4 +1,4 @@
-"""Receipts of the real hub, checked offline; whatever is changed in one, the check finds it."""
+"""Receipts, checked offline: any change in one is found."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ Document = dict[str, Any]
 hub = hub_fixture(on=BOTH, tick_s=10_000, signup_grant=100 * CREDIT)
 
 
-async def settled(
-    hub: HubDouble, sam: httpx2.AsyncClient, owner: httpx2.AsyncClient, **submission: Any
-) -> list[str]:
-    """Jobs of sam's, all done and paid for."""
+async def settled(hub: HubDouble, sam: httpx2.AsyncClient, owner: httpx2.AsyncClient, **submission: Any) -> list[str]:
+    """Sam's jobs, all done and paid for."""
     node = await hub.node(owner, region="in")
     # By name: else they would go to a node that has done well before.
     asked = {"needs": {"host": node.node_id}} | submission
@@ -55,7 +53,7 @@ async def keys(hub: HubDouble) -> dict[str, str]:
     return (await hub.client().get("/hub/keys")).json()["keys"]
 
 
-async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
+async def test_a_receipt_passes_every_check(hub: HubDouble) -> None:
     sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
     [_, job_id] = await settled(hub, sam, pia, items=2)
     document = await receipt_of(sam, job_id)
@@ -91,7 +89,7 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
     ]
 
 
-async def test_other_jobs_have_receipts_too(hub: HubDouble) -> None:
+async def test_jobs_on_own_nodes_with_budgets_and_from_earnings_have_receipts(hub: HubDouble) -> None:
     """On one's own node, with a budget, and paid from earnings that matured."""
     pia = await hub.account("pia", "provider", "submitter")
     sam = await hub.account("sam", "submitter")
@@ -105,10 +103,7 @@ async def test_other_jobs_have_receipts_too(hub: HubDouble) -> None:
     have = (await pia.get("/credits")).json()
     assert have["withdrawable"] > 1
     node = await hub.node(await hub.account("eve", "provider"), name="eves", tags=["eves"])
-    money = {
-        "budget": have["available"] - 1,
-        "max_price": 10**14,
-    }  # all but a crumb, so that earnings are in it
+    money = {"budget": have["available"] - 1, "max_price": 10**14}  # all but a crumb, so that earnings are in it
     [job_id] = await submit(pia, spec={"timeout_s": 3600}, needs={"tags": ["eves"]}, **money)
     [grant] = await node.take()
     await node.report(grant.attempt_id)
@@ -176,12 +171,8 @@ def other_than(value: Any) -> st.SearchStrategy[Any]:
     if value is None:
         return st.text(min_size=1, max_size=8)
     if isinstance(value, int):
-        near = st.sampled_from(
-            [value + 1, value - 1, -value, value * 2 + 1, 0, float(value), str(value), None]
-        )
-        return (near | st.integers(-(2**70), 2**70)).filter(
-            lambda new: new != value or type(new) is not type(value)
-        )
+        near = st.sampled_from([value + 1, value - 1, -value, value * 2 + 1, 0, float(value), str(value), None])
+        return (near | st.integers(-(2**70), 2**70)).filter(lambda new: new != value or type(new) is not type(value))
     flipped = st.integers(0, max(0, len(value) - 1)).map(
         lambda at: value[:at] + ("A" if value[at : at + 1] != "A" else "B") + value[at + 1 :]
     )
@@ -190,9 +181,7 @@ def other_than(value: Any) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_is_changed_the_check_fails(
-    made: tuple[Document, dict[str, str]], data: st.DataObject
-) -> None:
+def test_whatever_is_changed_the_check_fails(made: tuple[Document, dict[str, str]], data: st.DataObject) -> None:
     document, trusted = made
     assert not refused(document, trusted)
     assert not refused(document, {})

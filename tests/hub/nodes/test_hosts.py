@@ -1,4 +1,4 @@
-"""Names of hosts are turned into ids when a job is submitted: who calls his node like somebody else's gets nothing by it."""
+"""Names of hosts become ids at submission, so that nobody gains from taking another node's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.hub.nodes import hosts
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.submitting import body, job, submit
@@ -38,14 +37,14 @@ async def pinned(client: httpx2.AsyncClient, host: str) -> str:
 
 
 @pytest.mark.parametrize("when", ["before", "after", "renamed"])
-async def test_an_impostor_gets_no_job_that_names_anothers_host(any_hub: HubDouble, when: str) -> None:
-    """It takes the name before the job, after it, or by calling itself so later; it is idle, the right one is busy or off."""
+async def test_a_node_with_the_same_name_gets_no_job_for_anothers_host(any_hub: HubDouble, when: str) -> None:
+    """It takes the name before the job, after it, or by a later change, and it is idle while the right one is offline."""
     hub = any_hub
     sam = await hub.account("sam", "submitter", "provider")
     own = await hub.node(sam, name="studio", cores=16)
     own_id = own.node_id
     evil = await impostor(hub, "other" if when == "renamed" else "studio") if when != "after" else None
-    hub.hub.nodes.registry.on_node_lost(own_id)  # it is off for a moment
+    hub.hub.nodes.registry.on_node_lost(own_id)  # it is offline for a moment
     jobs = [(await submit(sam, spec=SECRET, needs={"host": "studio"}))[0] for _ in range(8)]
     if evil is None:
         evil = await impostor(hub)
@@ -58,25 +57,7 @@ async def test_an_impostor_gets_no_job_that_names_anothers_host(any_hub: HubDoub
     assert not (await evil.poll(wait_ms=0)).grants
 
 
-async def test_a_job_that_was_stored_with_a_name_goes_to_its_submitters_node_alone(hub: HubDouble) -> None:
-    """As jobs of earlier versions were."""
-    sam = await hub.account("sam", "submitter", "provider")
-    evil = await impostor(hub)
-
-    async def as_before(_hub: Any, _account: str, needs: Any, **_: Any) -> Any:
-        return needs
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hosts, "resolve", as_before)
-        [job_id] = await submit(sam, needs={"host": "studio"})
-    assert (await job(sam, job_id))["spec"]["needs"]["host"] == "studio"
-    assert not (await evil.poll(wait_ms=0)).grants
-    own = await hub.node(sam, name="studio")
-    [grant] = await own.take()
-    assert grant.job_id == job_id
-
-
-async def test_ones_own_host_comes_first_and_ids_always_work(any_hub: HubDouble) -> None:
+async def test_a_name_means_the_accounts_own_host_first(any_hub: HubDouble) -> None:
     hub = any_hub
     sam = await hub.account("sam", "submitter", "provider")
     evil = await impostor(hub)
@@ -100,7 +81,7 @@ async def test_a_host_is_found_by_its_url_if_it_is_ones_own(hub: HubDouble) -> N
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/preview", "/quotes"])
-async def test_a_name_that_may_mean_several_is_refused_with_all_of_them(hub: HubDouble, path: str) -> None:
+async def test_an_ambiguous_name_is_refused_with_all_candidates(hub: HubDouble, path: str) -> None:
     sam = await hub.account("sam", "submitter", "provider")
     first = await hub.node(await hub.account("olga", "provider"), name="studio", region="de")
     second = await hub.node(await hub.account("mal", "provider"), name="Studio")
@@ -118,21 +99,18 @@ async def test_a_name_that_may_mean_several_is_refused_with_all_of_them(hub: Hub
 
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/preview", "/quotes"])
 @pytest.mark.parametrize("needs", [{"host": "studoi"}, {"exclude_hosts": ["studoi"]}])
-async def test_a_name_that_nobody_has_is_refused_with_the_closest(
+async def test_an_unknown_name_is_refused_with_the_closest_one(
     hub: HubDouble, path: str, needs: dict[str, Any]
 ) -> None:
-    """Such a job would wait for ever, or for whoever takes the name; and a rule against nobody does nothing."""
+    """Such a job would wait for ever, or for anybody who takes the name; excluding nobody would have no effect."""
     await hub.node(name="studio")
     said = await refusal(hub.admin, path, **needs)
-    assert (said["status"], said["detail"]) == (
-        422,
-        "There is no node 'studoi'. Do you mean studio?",
-    )
+    assert (said["status"], said["detail"]) == (422, "There is no node 'studoi'. Did you mean studio?")
     said = await refusal(hub.admin, path, host="node_" + "0" * 26)
     assert "There is no node" in said["detail"]
 
 
-async def test_who_is_left_out_by_name_stays_out_under_another(hub: HubDouble) -> None:
+async def test_excluding_a_name_excludes_its_nodes_and_whoever_takes_it(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     evil = await impostor(hub, "evil")
     needs = {"exclude_hosts": ["Evil"]}
@@ -148,7 +126,7 @@ async def test_who_is_left_out_by_name_stays_out_under_another(hub: HubDouble) -
     await submit(sam, needs={"exclude_hosts": [evil.node_id, "innocent"]})
 
 
-async def test_again_and_a_repeated_request_mean_the_same_host(hub: HubDouble) -> None:
+async def test_resubmitted_and_repeated_requests_mean_the_same_host(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter", "provider")
     theirs = await impostor(hub)
     sent, key = body(needs={"host": "studio"}), {"Idempotency-Key": "k"}
@@ -171,7 +149,7 @@ async def test_a_repeated_request_is_answered_when_its_host_is_gone(hub: HubDoub
     assert (await hub.admin.post("/jobs", json=sent, headers=key)).json() == first.json()
 
 
-async def test_why_and_views_say_the_name_and_the_id(hub: HubDouble) -> None:
+async def test_explanations_show_a_hosts_name_and_id(hub: HubDouble) -> None:
     node = await hub.node(name="studio", cores=1)
     [job_id] = await submit(hub.admin, needs={"host": "studio", "cores": 1000})
     why = (await hub.admin.get(f"/jobs/{job_id}/why")).json()
@@ -179,10 +157,8 @@ async def test_why_and_views_say_the_name_and_the_id(hub: HubDouble) -> None:
     assert said == [f"node studio ({node.node_id})"]
 
 
-@pytest.mark.parametrize(
-    "name", ["node_" + "0" * 26, "lap\u202etop", "lap\u200btop", "ｓｔｕｄｉｏ", " studio"]
-)
-async def test_no_node_is_called_like_an_id_or_pretends(hub: HubDouble, name: str) -> None:
+@pytest.mark.parametrize("name", ["node_" + "0" * 26, "lap\u202etop", "lap\u200btop", "ｓｔｕｄｉｏ", " studio"])
+async def test_deceptive_node_names_are_refused(hub: HubDouble, name: str) -> None:
     code = (await hub.admin.post("/nodes/codes")).json()["code"]
     node = NodeDouble(hub.client(), hub.hub.clock)
     with pytest.raises(httpx2.HTTPStatusError, match="422"):
@@ -193,7 +169,7 @@ async def test_no_node_is_called_like_an_id_or_pretends(hub: HubDouble, name: st
         await rename(node, name)
 
 
-async def test_the_beginning_of_an_id_does_not_reach_a_node_that_is_called_so(any_hub: HubDouble) -> None:
+async def test_a_shortened_id_does_not_reach_a_node_of_that_name(any_hub: HubDouble) -> None:
     sam = await any_hub.account("sam", "submitter", "provider")
     own = await any_hub.node(sam, name="studio")
     cut = own.node_id[:24]

@@ -1,4 +1,4 @@
-"""What became of a code: told step by step to whoever made it, and to nobody else."""
+"""The progress of an enrolment code, shown step by step to its creator and nobody else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def states(status: dict[str, Any]) -> dict[str, str]:
     return {step["name"]: step["state"] for step in status["steps"]}
 
 
-async def test_a_machine_joins_step_by_step(any_hub: HubDouble) -> None:
+async def test_the_progress_of_a_code_follows_the_machine(any_hub: HubDouble) -> None:
     pia = await any_hub.account("pia", "provider")
     made = await code_of(pia)
     path = f"/nodes/codes/{made['id']}"
@@ -60,7 +60,7 @@ async def test_a_machine_joins_step_by_step(any_hub: HubDouble) -> None:
     assert job_id not in str(status), "whose job it was is nobody's business"
 
 
-async def test_each_step_says_why_it_is_not_done(tmp_path: Any) -> None:
+async def test_each_step_explains_why_it_is_not_done(tmp_path: Any) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock, measure_every_s=0) as hub:
         made = await code_of(hub.admin)
@@ -76,7 +76,7 @@ async def test_each_step_says_why_it_is_not_done(tmp_path: Any) -> None:
         assert not status["nodes"][0]["complete"]
 
 
-async def test_a_code_for_several_tells_of_each_and_an_expired_one_says_so(tmp_path: Any) -> None:
+async def test_a_join_code_lists_its_hosts_and_says_when_it_has_expired(tmp_path: Any) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock) as hub:
         many, unused = await code_of(hub.admin, hosts=3), await code_of(hub.admin)
@@ -89,10 +89,10 @@ async def test_a_code_for_several_tells_of_each_and_an_expired_one_says_so(tmp_p
         clock.advance(1_000 * 1_000)
         status = await got(hub.admin, f"/nodes/codes/{unused['id']}")
         assert (status["state"], status["open"]) == ("expired", False)
-        assert "make a new one" in status["steps"][0]["detail"]
+        assert "create a new one" in status["steps"][0]["detail"]
 
 
-async def test_a_code_is_its_makers_alone_and_a_sign_in_code_is_none(hub: HubDouble) -> None:
+async def test_a_code_is_visible_only_to_its_creator_and_sign_in_codes_are_not_listed(hub: HubDouble) -> None:
     pia, otto = await hub.account("pia", "provider"), await hub.account("otto", "provider")
     made = await code_of(pia)
     assert (await otto.get(f"/nodes/codes/{made['id']}")).status_code == 404
@@ -109,7 +109,7 @@ async def test_a_code_is_its_makers_alone_and_a_sign_in_code_is_none(hub: HubDou
     assert (await hub.client().post("/signin", json={"code": link["code"]})).status_code == 200
 
 
-async def test_a_code_that_was_ended_lets_nobody_in(hub: HubDouble) -> None:
+async def test_a_revoked_code_enrols_nobody(hub: HubDouble) -> None:
     made = await code_of(hub.admin)
     assert (await hub.admin.delete(f"/nodes/codes/{made['id']}")).status_code == 204
     assert (await hub.admin.delete(f"/nodes/codes/{made['id']}")).status_code == 404
@@ -149,19 +149,8 @@ async def test_a_code_that_no_other_machine_can_use_comes_with_a_warning(
     assert warned in made["warning"]
 
 
-def test_addresses_that_only_this_machine_reaches() -> None:
-    own = [
-        "http://127.0.0.1:8000",
-        "http://127.9.9.9",
-        "http://localhost:1",
-        "http://[::1]:8000",
-        "http://a.localhost",
-    ]
-    others = [
-        "http://192.168.7.3:8000",
-        "https://pool.example",
-        "http://[2001:db8::1]:8000",
-        "http://127.example",
-    ]
+def test_loopback_addresses_are_recognised() -> None:
+    own = ["http://127.0.0.1:8000", "http://127.9.9.9", "http://localhost:1", "http://[::1]:8000", "http://a.localhost"]
+    others = ["http://192.168.7.3:8000", "https://pool.example", "http://[2001:db8::1]:8000", "http://127.example"]
     assert [url for url in (*own, *others) if is_loopback(url)] == own
     assert url_of("::1", 8000) == "http://[::1]:8000"

@@ -1,4 +1,4 @@
-"""One word for what a node does, the same wherever it is shown."""
+"""A node's status is the same wherever it is shown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pool = hub_fixture(tick_s=1_000)
 def pass_time(hub: HubDouble, ms: int) -> None:
     assert isinstance(hub.hub.clock, FakeClock)
     hub.hub.clock.advance(ms)
-    hub.hub.nodes.registry.doubt_quiet(hub.hub.now_ms())
+    hub.hub.nodes.registry.suspect_silent(hub.hub.now_ms())
 
 
 async def status(hub: HubDouble, client: httpx2.AsyncClient, node: NodeDouble) -> str:
-    """What it is called in every view that has it, which must agree with each other and with placing."""
-    pass_time(hub, 3_000)  # the map is answered from memory for a moment
+    """The node's status in every view, which must agree with each other and with placement."""
+    pass_time(hub, 3_000)  # the map is cached for a moment
     [listed] = [one for one in (await got(client, "/nodes"))["nodes"] if one["id"] == node.node_id]
     whole = await got(client, f"/nodes/{node.node_id}")
     lines = [
@@ -59,13 +59,11 @@ async def test_every_view_says_the_same(pool: HubDouble) -> None:
 
     await pia.post(f"{path}/state", json={"state": "paused"})
     assert await status(pool, sam, node) == "paused"
-    await node.poll(wait_ms=0, claim=False)  # as an agent does that was told so
+    await node.poll(wait_ms=0, claim=False)  # like an agent that was told so
     await pia.post(f"{path}/state", json={"state": "draining"})
     assert await status(pool, sam, node) == "draining"
     resumed = await pia.post(f"{path}/state", json={"state": "active"})
-    assert resumed.json()["status"] == await status(pool, sam, node) == "ready", (
-        "not only after its next poll"
-    )
+    assert resumed.json()["status"] == await status(pool, sam, node) == "ready", "not only after its next poll"
 
     await node.poll(wait_ms=0, claim=False)
     assert await status(pool, sam, node) == "paused", "its owner paused it on the machine itself"
@@ -88,8 +86,8 @@ async def test_every_view_says_the_same(pool: HubDouble) -> None:
     assert await status(pool, sam, node) == "revoked"
 
 
-async def test_heartbeats_alone_bring_no_jobs(pool: HubDouble) -> None:
-    """A node that never polls, and one that no longer does, are online and take nothing."""
+async def test_a_node_that_only_sends_heartbeats_gets_no_jobs(pool: HubDouble) -> None:
+    """A node that never polled, and one that stopped polling, are online and get no jobs."""
     pia = await pool.account("pia", "provider")
     never = NodeDouble(pool.client(), pool.hub.clock)
     await never.register((await pia.post("/nodes/codes")).json()["code"], name="never")
@@ -102,7 +100,7 @@ async def test_heartbeats_alone_bring_no_jobs(pool: HubDouble) -> None:
     for node in (never, once):
         assert await status(pool, pia, node) == "not_polling"
         why = await got(pia, f"/nodes/{node.node_id}/why")
-        assert why["sentence"] == "The node is online and does not ask this hub for jobs."
+        assert why["sentence"] == "The node is online but does not ask this hub for jobs."
     await once.poll(wait_ms=0)
     assert await status(pool, pia, once) == "ready"
 
@@ -117,14 +115,14 @@ async def test_a_stopped_node_is_offline_at_once(pool: HubDouble, wanted: str) -
     assert await status(pool, pia, node) == "offline"
     *_, newest = (await got(pia, "/events", node_id=node.node_id))["events"]
     assert (newest["action"], newest["reason"]) == ("node.offline", "stopped")
-    await node.poll(wait_ms=0, path="/heartbeat")  # one that was on its way
+    await node.poll(wait_ms=0, path="/heartbeat")  # it was already on its way
     assert await status(pool, pia, node) == "offline"
     node.restart()
     await node.poll(wait_ms=0)
     assert await status(pool, pia, node) == {"active": "ready"}.get(wanted, wanted)
 
 
-async def test_a_goodbye_that_comes_late_does_not_end_the_next_start(pool: HubDouble) -> None:
+async def test_a_late_stop_does_not_end_the_next_start(pool: HubDouble) -> None:
     pia = await pool.account("pia", "provider")
     node = await pool.node(pia)
     session = pool.hub.nodes.registry.get(node.node_id)
@@ -135,14 +133,14 @@ async def test_a_goodbye_that_comes_late_does_not_end_the_next_start(pool: HubDo
     assert await status(pool, pia, node) == "ready"
 
 
-async def test_a_node_that_left_says_so_everywhere(pool: HubDouble) -> None:
+async def test_a_node_that_left_is_shown_as_such_everywhere(pool: HubDouble) -> None:
     pia = await pool.account("pia", "provider")
     node = await pool.node(pia)
     await node.client.post("/nodes/leave")
     assert await status(pool, pia, node) == "left"
 
 
-async def test_a_killed_node_is_not_called_well_for_long(pool: HubDouble) -> None:
+async def test_a_killed_node_soon_becomes_unresponsive_and_then_offline(pool: HubDouble) -> None:
     pia = await pool.account("pia", "provider")
     node = await pool.node(pia)
     assert (await got(pia, "/hub"))["nodes_online"] == 1

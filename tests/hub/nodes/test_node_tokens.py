@@ -1,4 +1,4 @@
-"""Tokens that a node did not sign, or signed about something else: each is refused, and the hub stays as it was."""
+"""Tokens that a node did not sign, or signed with wrong claims, are refused and change nothing."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Forge:
         return {name: value for name, value in (usual | changes).items() if value is not DROP}
 
     def own(self, *, headers: dict[str, Any] | None = None, **changes: Any) -> str:
-        """Really signed by the node: what is wrong is what it says."""
+        """Correctly signed by the node, with wrong claims."""
         found = {"typ": NODE_TYPE} | (headers or {})
         return self.raw(found | {"alg": "EdDSA"}, self.claims(**changes), self.node.key.sign)
 
     def raw(self, header: Any, claims: Any, sign: Callable[[bytes], bytes]) -> str:
-        """By hand, because libraries refuse to write most of these."""
+        """Encoded by hand, because libraries refuse most of these."""
         signed = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(claims).encode())}"
         return f"{signed}.{b64(sign(signed.encode()))}"
 
@@ -69,11 +69,10 @@ class Forge:
         return self.node.key.public_key().public_bytes(encoding, format_)
 
     def spelled(self, *, claims: str, header: str) -> str:
-        """Signed by the node as it stands, with a field in front that is there again."""
+        """Signed by the node, with a field at the front that occurs twice."""
         texts = ({"alg": "EdDSA", "typ": NODE_TYPE}, self.claims())
         parts = [
-            b64((front + json.dumps(text)[1:]).encode())
-            for front, text in zip((header, claims), texts, strict=True)
+            b64((front + json.dumps(text)[1:]).encode()) for front, text in zip((header, claims), texts, strict=True)
         ]
         signed = ".".join(parts)
         return f"{signed}.{b64(self.node.key.sign(signed.encode()))}"
@@ -88,7 +87,7 @@ class Forge:
 
 
 def _same_bits(last: str) -> str:
-    """The last of 86 characters carries two bits; sixteen spellings of it mean the same."""
+    """The last of 86 characters carries two bits, so sixteen spellings mean the same."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return alphabet[alphabet.index(last) ^ 1]
 
@@ -122,9 +121,7 @@ FORGED: dict[str, Callable[[Forge], str]] = {
     "alg empty": lambda f: f.unsigned(""),
     "alg a number": lambda f: f.raw({"alg": 1, "typ": NODE_TYPE}, f.claims(), f.node.key.sign),
     "HS256 with the public key as text": lambda f: f.mac("HS256", public_text(f.node.key).encode()),
-    "HS256 with the public key's bytes": lambda f: f.mac(
-        "HS256", f.public_bytes(PublicFormat.Raw, Encoding.Raw)
-    ),
+    "HS256 with the public key's bytes": lambda f: f.mac("HS256", f.public_bytes(PublicFormat.Raw, Encoding.Raw)),
     "HS256 with the public key in PEM": lambda f: f.mac(
         "HS256", f.public_bytes(PublicFormat.SubjectPublicKeyInfo, Encoding.PEM)
     ),
@@ -215,9 +212,7 @@ async def test_a_forged_or_odd_token_is_refused(hub: HubDouble, forge: Forge, ki
         "/complete": {"reports": [{"attempt_id": "x-1", "outcome": "failed", "reason": "timeout"}]},
         "/logs": {"chunks": []},
     }
-    body = bodies.get(path, {"boot_id": "b", "wait_ms": 0}) | (
-        {"signature": "A" * 86} if path == "/complete" else {}
-    )
+    body = bodies.get(path, {"boot_id": "b", "wait_ms": 0}) | ({"signature": "A" * 86} if path == "/complete" else {})
     async with untouched(hub):
         answer = await hub.client(token).post(path, json=body)
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), answer.text
@@ -225,7 +220,7 @@ async def test_a_forged_or_odd_token_is_refused(hub: HubDouble, forge: Forge, ki
     assert answer.json()["detail"]
 
 
-async def test_the_good_token_is_taken(hub: HubDouble, forge: Forge) -> None:
+async def test_a_valid_token_is_accepted(hub: HubDouble, forge: Forge) -> None:
     """Or the tests above would prove nothing."""
     for token in (forge.good(), forge.own()):
         answer = await hub.client(token).post("/heartbeat", json={"boot_id": "b"})
@@ -233,8 +228,8 @@ async def test_the_good_token_is_taken(hub: HubDouble, forge: Forge) -> None:
 
 
 @pytest.mark.soak
-async def test_a_token_does_not_outlive_its_end(hub: HubDouble, forge: Forge) -> None:
-    """Remembered tokens are checked against the clock each time."""
+async def test_a_cached_token_expires(hub: HubDouble, forge: Forge) -> None:
+    """A cached token is checked against the clock each time."""
     ends = hub.hub.now_ms() // 1000 - 56  # inside the leeway for slow clocks
     token = forge.own(iat=ends - 100, exp=ends)
     client = hub.client(token)

@@ -1,4 +1,4 @@
-"""Jobs for one's own node alone: nothing is held for them, and nothing that becomes of them costs anything."""
+"""Jobs for the submitter's own node alone need no hold and never cost anything."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import pytest
 from computepool.core.errors import InvariantViolation
 from computepool.core.money.money import CREDIT
 from computepool.hub.jobs import rows as job_rows
+from computepool.testing.factories import accepted
 from computepool.testing.hub import HubDouble
 from tests.hub.jobs.test_checkpoints import saved
 from tests.hub.money import test_holds
-from tests.hub.money.test_holds import CEILING, HOUR, me, purses
 from tests.hub.submitting import body, job, submit
+from tests.hub.working import CEILING, HOUR, balances_of
 
 hub = test_holds.hub
 
 
 @pytest.mark.soak
-async def test_nothing_is_held_for_a_job_on_ones_own_host(hub: HubDouble) -> None:
-    """Also where it says what it would pay others, or its node is away."""
+async def test_a_job_on_an_own_host_needs_no_hold(hub: HubDouble) -> None:
+    """Also if it sets a price limit, or its node is offline."""
     bob = await hub.account("bob", "submitter", "provider")
     node = await hub.node(bob, name="mine")
     for terms in ({}, {"max_price": CEILING}, {"max_price": CEILING, "budget": 50 * CREDIT}):
@@ -28,7 +29,7 @@ async def test_nothing_is_held_for_a_job_on_ones_own_host(hub: HubDouble) -> Non
         [grant] = await node.take()
         assert (grant.price, await node.report(grant.attempt_id)) == (0, "accepted")
         assert (await job(bob, grant.job_id))["charge"] == 0
-    assert await purses(hub, bob) == (100 * CREDIT, 0, 0)
+    assert await balances_of(hub, bob) == (100 * CREDIT, 0, 0)
     [_, waiting] = await submit(bob, items=2, needs={"host": "mine", "cores": 4})
     await node.take()
     why = (await bob.get(f"/jobs/{waiting}/why")).json()
@@ -38,7 +39,7 @@ async def test_nothing_is_held_for_a_job_on_ones_own_host(hub: HubDouble) -> Non
     assert (away["hold"], away["max_price"]) == (0, 0)
 
 
-async def test_somebody_elses_host_is_paid_for(hub: HubDouble) -> None:
+async def test_another_accounts_host_is_paid_for(hub: HubDouble) -> None:
     bob, pia = await hub.account("bob", "submitter", "provider"), await hub.account("pia", "provider")
     await hub.node(bob)
     theirs = await hub.node(pia, name="hers")
@@ -51,8 +52,8 @@ async def test_somebody_elses_host_is_paid_for(hub: HubDouble) -> None:
 
 
 @pytest.mark.soak
-async def test_a_job_on_ones_own_host_costs_nothing_whatever_becomes_of_it(hub: HubDouble) -> None:
-    """It names a stranger's host to go on at, its node goes away, and it is submitted again."""
+async def test_a_job_on_an_own_host_never_costs_anything(hub: HubDouble) -> None:
+    """It names another account's host to move to, its node leaves, and it is resubmitted."""
     bob, pia = await hub.account("bob", "submitter", "provider"), await hub.account("pia", "provider")
     mine, other = await hub.node(bob, name="mine"), await hub.node(bob, name="other")
     theirs = await hub.node(pia, name="hers")
@@ -75,8 +76,8 @@ async def test_a_job_on_ones_own_host_costs_nothing_whatever_becomes_of_it(hub: 
     assert (grant.job_id, grant.price) == (again, 0)
     (await bob.post(f"/nodes/{other.node_id}/revoke")).raise_for_status()
     assert (await theirs.poll(wait_ms=0)).grants == []
-    assert await purses(hub, bob) == (100 * CREDIT, 0, 0)
-    assert await purses(hub, pia) == (100 * CREDIT, 0, 0)
+    assert await balances_of(hub, bob) == (100 * CREDIT, 0, 0)
+    assert await balances_of(hub, pia) == (100 * CREDIT, 0, 0)
 
 
 @pytest.mark.soak
@@ -84,9 +85,9 @@ async def test_the_database_refuses_a_charge_beyond_the_hold(hub: HubDouble) -> 
     bob = await hub.account("bob", "submitter", "provider")
     node = await hub.node(bob)
     [job_id] = await submit(bob, spec=HOUR, needs={"host": node.node_id})
-    row = dict.fromkeys(("code", "value", "artifact", "held"), None)
-    row |= {"job": job_id, "account": await me(bob), "why": "completed", "number": 1, "node": node.node_id}
-    row |= {"started": 1, "finished": 2, "believed": "own", "raised": 0}
-    with pytest.raises(InvariantViolation, match="charged more than is set aside"):
-        await hub.hub.store.write(lambda tx: job_rows.accept(tx, [row | {"cost": 1}]))
+    found = await hub.hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
+    assert found is not None
+    row = accepted(found, node_id=node.node_id, now_ms=2, new_charge=1)
+    with pytest.raises(InvariantViolation, match="charged more than its hold"):
+        await hub.hub.store.write(lambda tx: job_rows.accept(tx, [row]))
     assert (await job(bob, job_id))["state"] != "succeeded"

@@ -1,4 +1,4 @@
-"""What a node asks and tells of itself: whose it is, what it earned, and that it leaves."""
+"""Requests of a node about itself: its owner, its earnings, and leaving."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.hub.submitting import submit
 from tests.hub.working import got
 
 
-async def test_a_node_knows_whose_it_is_and_what_it_earned(any_hub: HubDouble) -> None:
+async def test_a_node_can_read_its_owner_and_earnings(any_hub: HubDouble) -> None:
     pia = await any_hub.account("pia", "provider")
     node = await any_hub.node(owner=pia)
     await submit(any_hub.admin)

@@ -1,8 +1,7 @@
-"""Floors hold at once and everywhere; what a node earns is what the prices and the ledger say."""
+"""Price floors apply at once and everywhere, and earnings agree with prices and ledger."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from computepool.hub.money.market import spot_prices
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
-from tests.hub.fixtures import hub_fixture
+from computepool.testing.waiting import eventually
+from tests.hub.fixtures import hub_fixture, two_hubs
 from tests.hub.submitting import state, submit
 from tests.hub.untouched import untouched
 
 QUIET: dict[str, Any] = {"tick_s": 1_000, "sweep_s": 10_000}
-#: Of a core in India: 10 × 0.8 × 0.7, and what is left of it.
+#: The price of a core in India, 10 × 0.8 × 0.7, and what remains after the fee.
 SPOT = 5_600_000
 NET = 4_480_000
 DAY_MS = 24 * 3_600_000
@@ -44,7 +44,7 @@ async def put(client: httpx2.AsyncClient, path: str, floor: object) -> dict[str,
 def held(hub: HubDouble, node: NodeDouble) -> int | None:
     """The floor that placements see."""
     fleet = hub.hub.nodes.registry.fleet
-    row = fleet.row_of(node.node_id)
+    row = fleet[node.node_id].row
     assert row is not None
     return fleet.node_at(row).floor
 
@@ -60,7 +60,7 @@ async def starts(node: NodeDouble, job_id: str) -> bool:
     return grant.job_id == job_id
 
 
-async def test_a_floor_above_the_price_keeps_strangers_away_until_it_is_lowered(pool: HubDouble) -> None:
+async def test_a_floor_above_the_price_keeps_other_peoples_jobs_away_until_it_is_lowered(pool: HubDouble) -> None:
     sam, pia, node = await people(pool)
     said = await put(pia, f"/nodes/{node.node_id}/floor", NET + 1)
     assert said["sentence"] == (
@@ -78,7 +78,7 @@ async def test_a_floor_above_the_price_keeps_strangers_away_until_it_is_lowered(
 
 
 @pytest.mark.soak
-async def test_the_owner_runs_at_home_whatever_the_floor(pool: HubDouble) -> None:
+async def test_an_owners_own_jobs_ignore_the_floor(pool: HubDouble) -> None:
     node = await pool.node(region="in")
     await put(pool.admin, f"/nodes/{node.node_id}/floor", AMOUNT_MAX)
     [job_id] = await submit(pool.admin, max_price=0)
@@ -93,7 +93,7 @@ async def test_a_floor_that_can_never_be_paid_says_so(pool: HubDouble) -> None:
 
 
 @pytest.mark.soak
-async def test_the_default_holds_for_nodes_without_one(pool: HubDouble) -> None:
+async def test_the_default_floor_applies_to_nodes_without_one(pool: HubDouble) -> None:
     _, pia, node = await people(pool)
     other = await pool.node(pia, region="in", name="other")
     stranger = await pool.node(region="in", name="stranger")
@@ -109,7 +109,7 @@ async def test_the_default_holds_for_nodes_without_one(pool: HubDouble) -> None:
     assert (held(pool, node), held(pool, other)) == (None, None)
 
 
-async def test_a_floor_of_zero_is_not_none(pool: HubDouble) -> None:
+async def test_a_floor_of_zero_overrides_the_default(pool: HubDouble) -> None:
     _, pia, node = await people(pool)
     await put(pia, "/market/floor", 9 * CREDIT)
     await put(pia, f"/nodes/{node.node_id}/floor", 0)
@@ -123,9 +123,7 @@ async def test_floors_are_events_and_repeats_are_not(pool: HubDouble) -> None:
         await put(pia, f"/nodes/{node.node_id}/floor", floor)
         await put(pia, "/market/floor", floor)
     events = (await pia.get("/events", params={"limit": 100})).json()["events"]
-    seen = [
-        (event["action"], event["before"], event["after"]) for event in events if "floor" in event["action"]
-    ]
+    seen = [(event["action"], event["before"], event["after"]) for event in events if "floor" in event["action"]]
     assert seen == [
         ("node.floor", "none", "5"),
         ("account.floor", "none", "5"),
@@ -135,7 +133,7 @@ async def test_floors_are_events_and_repeats_are_not(pool: HubDouble) -> None:
 
 
 @pytest.mark.soak
-async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None:
+async def test_a_floor_outlives_restarts_of_node_and_hub(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock, **QUIET) as hub:
         _, pia, node = await people(hub)
@@ -159,39 +157,18 @@ async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None
 
 
 @pytest.mark.soak
-async def test_a_floor_set_at_one_hub_holds_at_the_other(tmp_path: Path, migrated_url: str) -> None:
-    async with (
-        running_hub(tmp_path / "a", database_url=migrated_url) as first,
-        running_hub(tmp_path / "b", database_url=migrated_url) as second,
-    ):
-        first.admin = first.client(second.admin_key)
+async def test_a_floor_set_at_one_hub_applies_at_the_other(tmp_path: Path, migrated_url: str) -> None:
+    async with two_hubs(tmp_path, migrated_url) as (first, second):
         node = await second.node(region="in")
         for path, floor in ((f"/nodes/{node.node_id}/floor", 7), ("/market/floor", 9)):
             await put(first.admin, path, floor)
-        async with asyncio.timeout(10):
-            while held(second, node) != 7:  # noqa: ASYNC110 - what happens at another hub has no event here
-                await asyncio.sleep(0.01)
-            await put(first.admin, f"/nodes/{node.node_id}/floor", None)
-            while held(second, node) != 9:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(lambda: held(second, node) == 7)
+        await put(first.admin, f"/nodes/{node.node_id}/floor", None)
+        await eventually(lambda: held(second, node) == 9)
 
 
-BAD_FLOORS = [
-    b'{"floor": -1}',
-    b'{"floor": 1.5}',
-    b'{"floor": 1.0}',
-    b'{"floor": "5"}',
-    b'{"floor": true}',
-    b'{"floor": NaN}',
-    b'{"floor": 1e9999}',
-    b'{"floor": 9000000000000001}',
-    b'{"floor": 1000000000000000000000000000}',
-    b'{"floor": []}',
-    b'{"floor": 5, "extra": 1}',
-    b"{}",
-    b"",
-    b"null",
-]
+#: tests/tidy/test_no_float_money.py tries more amounts.
+BAD_FLOORS = [b'{"floor": -1}', b'{"floor": 1.0}', b'{"floor": NaN}', b'{"floor": 5, "extra": 1}', b"{}", b"", b"null"]
 
 
 @pytest.mark.soak
@@ -231,7 +208,7 @@ async def test_there_are_no_floors_without_a_market(tmp_path: Path, economy: str
         assert ("one credit" in seen["sentence"]) == (economy == "time-bank")
 
 
-async def test_the_same_floors_make_the_depth(pool: HubDouble) -> None:
+async def test_floors_and_ceilings_make_the_markets_depth(pool: HubDouble) -> None:
     sam, pia, node = await people(pool)
     dear = await pool.node(pia, region="in", name="dear", cores=2)
     await put(pia, f"/nodes/{node.node_id}/floor", 4 * CREDIT)
@@ -259,16 +236,14 @@ async def earnings(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, An
 
 
 @pytest.mark.soak
-async def test_what_a_node_would_earn_and_what_it_did(pool: HubDouble) -> None:
+async def test_earnings_show_an_estimate_and_the_past(pool: HubDouble) -> None:
     sam, pia, node = await people(pool)
     other = await pool.node(pia, region="us", name="other", cores=1)
     clock: Any = pool.hub.clock
     paid = []
     for days in (20, 3, 0):
         node.sign_in()
-        await submit(
-            sam, needs={"cores": 1, "regions": ["in"]}, max_price=100 * CREDIT, spec={"timeout_s": 7200}
-        )
+        await submit(sam, needs={"cores": 1, "regions": ["in"]}, max_price=100 * CREDIT, spec={"timeout_s": 7200})
         [grant] = await node.take()
         clock.advance(3_600_000)
         node.sign_in()
@@ -293,7 +268,7 @@ async def test_what_a_node_would_earn_and_what_it_did(pool: HubDouble) -> None:
     )
 
 
-async def test_a_day_is_as_busy_as_the_zone(pool: HubDouble) -> None:
+async def test_the_estimate_per_day_follows_the_zones_utilisation(pool: HubDouble) -> None:
     sam, pia, node = await people(pool)
     await submit(sam, items=2, max_price=100 * CREDIT)
     await node.take(2)
@@ -334,7 +309,7 @@ async def test_why_a_node_earns_nothing(pool: HubDouble, case: str) -> None:
         said = "The node is offline"
     else:
         node = await pool.node(pia, isolation="process", name="unsafe")
-        said = "no sandbox for strangers' jobs"
+        said = "no sandbox for other accounts' jobs"
     assert said in (await earnings(pia, node))["sentence"]
 
 

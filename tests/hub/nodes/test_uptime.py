@@ -1,4 +1,4 @@
-"""How much of the time a node is online, as it comes, goes and comes back."""
+"""The uptime of a node that comes, goes and returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 async def stay(hub: HubDouble, node: NodeDouble, hours: int) -> None:
-    """Online for so long; it speaks often enough for a fake clock's leaps."""
+    """Keep the node online for so long, with frequent polls although the clock jumps."""
     clock = hub.hub.clock
     assert isinstance(clock, FakeClock)
     for _ in range(hours * 60):
@@ -48,7 +48,7 @@ async def test_a_node_that_was_away(tmp_path: Path, restarts: bool) -> None:
         node = await hub.node(region="in")
         assert (await shown(hub, node))[
             "sentence"
-        ] == "It has been known for less than an hour: that says little yet."
+        ] == "It has been known for less than an hour, too short for a figure."
         await stay(hub, node, 3)
         seen = await shown(hub, node)
         assert [span["share_ppm"] for span in seen["spans"]] == [1_000_000] * 3
@@ -80,18 +80,13 @@ async def test_a_hub_that_restarts_is_not_held_against_nodes(tmp_path: Path) -> 
     clock.advance(100_000)
     async with running_hub(tmp_path, clock=clock) as hub:
         again = NodeDouble(hub.client(), clock)
-        again.key, again.node_id, again.boot_id, again.profile = (
-            node.key,
-            node.node_id,
-            node.boot_id,
-            node.profile,
-        )
+        again.key, again.node_id, again.boot_id, again.profile = (node.key, node.node_id, node.boot_id, node.profile)
         again.sign_in()
         await again.poll(wait_ms=0)
         assert (await shown(hub, again))["spans"][0]["share_ppm"] == 1_000_000
 
 
-async def test_what_is_too_old_to_count_is_forgotten(tmp_path: Path) -> None:
+async def test_old_periods_are_pruned(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node(region="in")

@@ -1,4 +1,4 @@
-"""Webhooks: told once it happened, signed, tried again until they arrive, and never sent where they have no business."""
+"""Webhooks: sent once for each event, signed, retried until they arrive, and never sent to forbidden addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from computepool.sdk.resources.webhooks import WebhookError, verify_webhook
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
-from tests.hub.fixtures import hub_fixture
+from tests.hub.fixtures import hub_fixture, two_hubs
 from tests.hub.submitting import submit
 
 _DAY_MS = 24 * 3600 * 1000
@@ -75,7 +75,7 @@ hub = hub_fixture(webhook_private="127.0.0.0/8", webhook_round_s=3600, webhook_c
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - a condition of another task's
             await asyncio.sleep(0.01)
 
@@ -121,11 +121,7 @@ async def test_a_complete_group_is_told_once_and_signed(hub: HubDouble, receiver
     }  # fmt: skip
     assert b"secret result" not in body
     [delivery] = await sent(hub, hook)
-    assert (delivery["id"], delivery["state"], delivery["status"]) == (
-        headers["webhook-id"],
-        "delivered",
-        204,
-    )
+    assert (delivery["id"], delivery["state"], delivery["status"]) == (headers["webhook-id"], "delivered", 204)
     assert headers["host"] == f"127.0.0.1:{receiver.port}"
     assert (await hub.admin.get("/webhooks")).json()["webhooks"][0].get("secret") is None
 
@@ -133,7 +129,7 @@ async def test_a_complete_group_is_told_once_and_signed(hub: HubDouble, receiver
 async def test_a_long_list_of_events_is_looked_through_in_one_round(
     hub: HubDouble, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "_LOOK_MAX", 3)
+    monkeypatch.setattr(notices, "_BATCH_MAX", 3)
     await add(hub, receiver.url, "job.finished")
     await finish_group(hub, items=4)
     assert await notices.gather(hub.hub) == 4
@@ -144,10 +140,7 @@ async def test_hubs_on_postgresql_share_what_there_is_to_tell(
     tmp_path: Path, receiver: Receiver, migrated_url: str
 ) -> None:
     settings: dict[str, Any] = {"webhook_private": "127.0.0.0/8", "webhook_round_s": 3600}
-    async with (
-        running_hub(tmp_path / "a", database_url=migrated_url, **settings) as first,
-        running_hub(tmp_path / "b", database_url=migrated_url, **settings) as second,
-    ):
+    async with two_hubs(tmp_path, migrated_url, **settings) as (first, second):
         hook = await add(second, receiver.url, "group.complete", "job.finished")
         await finish_group(second, items=3)
         await asyncio.gather(*(deliveries.run(one.hub) for one in (first, second, first, second)))
@@ -158,7 +151,7 @@ async def test_hubs_on_postgresql_share_what_there_is_to_tell(
 
 
 async def test_a_group_under_way_and_one_that_goes_on_are_told_of(hub: HubDouble, receiver: Receiver) -> None:
-    """The group had no reason to be watched before."""
+    """Without a webhook, the group was not watched before."""
     group = (await hub.admin.post("/groups", json={"name": "g"})).json()["id"]
     await submit(hub.admin, items=1, group_id=group)
     await add(hub, receiver.url)
@@ -172,7 +165,7 @@ async def test_a_group_under_way_and_one_that_goes_on_are_told_of(hub: HubDouble
 
 
 async def test_a_group_in_which_nothing_was_open_is_told_of(hub: HubDouble, receiver: Receiver) -> None:
-    """A named group is used night after night; somebody wants to hear of it from tomorrow on."""
+    """A named group may be used every night, and get a webhook between two uses."""
     group = (await hub.admin.post("/groups", json={"name": "nightly"})).json()["id"]
     await add(hub, receiver.url)
     await submit(hub.admin, items=1, group_id=group)
@@ -194,7 +187,7 @@ async def test_jobs_are_told_of_only_to_who_asked(hub: HubDouble, receiver: Rece
     assert (found["group_id"], found["state"]) == (group, "succeeded")
 
 
-async def test_others_hear_nothing(hub: HubDouble, receiver: Receiver) -> None:
+async def test_an_account_is_not_notified_of_others_jobs(hub: HubDouble, receiver: Receiver) -> None:
     other = await hub.account("other", "submitter")
     await other.post("/webhooks", json={"url": receiver.url, "events": ["job.finished", "group.complete"]})
     await finish_group(hub)
@@ -223,9 +216,7 @@ async def test_it_is_tried_again_under_the_same_id_until_it_arrives(
 
 
 @pytest.mark.soak
-async def test_a_receiver_that_is_never_there_is_given_up(
-    hub: HubDouble, receiver: Receiver, clock: FakeClock
-) -> None:
+async def test_a_receiver_that_is_never_there_is_given_up(hub: HubDouble, receiver: Receiver, clock: FakeClock) -> None:
     hook = await add(hub, "http://127.0.0.1:1/")
     await finish_group(hub)
     for _ in range(40):
@@ -248,7 +239,7 @@ async def test_a_receiver_that_is_never_there_is_given_up(
     assert (enabled["disabled_at_ms"], enabled["failing_since_ms"]) == (None, None)
 
 
-async def test_gone_is_the_end(hub: HubDouble, receiver: Receiver) -> None:
+async def test_a_receiver_that_answers_gone_disables_its_webhook(hub: HubDouble, receiver: Receiver) -> None:
     hook = await add(hub, receiver.url)
     receiver.answers = [410]
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
@@ -259,7 +250,7 @@ async def test_gone_is_the_end(hub: HubDouble, receiver: Receiver) -> None:
 
 
 async def test_two_hubs_do_not_send_at_once(hub: HubDouble, receiver: Receiver) -> None:
-    """Both looked before either claimed; and a claim that its holder lost is not counted twice."""
+    """Several rounds read the delivery before one of them claims it."""
     await add(hub, receiver.url)
     await finish_group(hub)
     await asyncio.gather(*(notices.gather(hub.hub) for _ in range(3)))
@@ -281,7 +272,7 @@ async def test_a_message_outlives_a_restart(tmp_path: Path, receiver: Receiver) 
 
 
 async def test_one_account_does_not_stop_the_others(hub: HubDouble, receiver: Receiver) -> None:
-    """Its receivers never answer, and much waits for them; others are called meanwhile, one account after the other."""
+    """Its receivers never answer and many deliveries wait for them; meanwhile other accounts are served in turn."""
     tarpit = Receiver(hang=True)
     server = await asyncio.start_server(tarpit.serve, "127.0.0.1", 0)
     tarpit.port = server.sockets[0].getsockname()[1]
@@ -304,9 +295,7 @@ async def test_one_account_does_not_stop_the_others(hub: HubDouble, receiver: Re
     server.close()
 
 
-async def test_a_turn_ends_and_the_account_that_waited_longest_is_next(
-    hub: HubDouble, receiver: Receiver
-) -> None:
+async def test_a_turn_ends_and_the_account_that_waited_longest_is_next(hub: HubDouble, receiver: Receiver) -> None:
     settings = hub.hub.settings
     settings.webhook_calls_max, settings.webhook_batch_max = 1, 2
     for name in ("first", "second"):
@@ -342,7 +331,7 @@ async def test_a_webhook_that_fails_rests_whatever_waits_for_it(
     assert [one["state"] for one in await sent(hub, hook)] == ["delivered"] * 3
 
 
-async def test_tests_are_counted(hub: HubDouble, clock: FakeClock) -> None:
+async def test_tests_of_webhooks_are_limited_by_the_minute(hub: HubDouble, clock: FakeClock) -> None:
     hooks = [await add(hub, "http://127.0.0.1:1/") for _ in range(2)]
     for at in range(10):
         assert (await hub.admin.post(f"/webhooks/{hooks[at % 2]['id']}/test")).status_code == 202
@@ -357,7 +346,7 @@ async def test_a_receiver_that_hangs_or_floods_holds_nothing_up(hub: HubDouble, 
     hook = await add(hub, receiver.url)
     receiver.hang = True
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await asyncio.wait_for(deliveries.run(hub.hub), 5)
+    await asyncio.wait_for(deliveries.run(hub.hub), 60)
     [delivery] = await sent(hub, hook)
     assert (delivery["state"], delivery["reason"]) == ("pending", "no answer in 0.3 s")
 
@@ -382,7 +371,7 @@ _REFUSED = [
 ]
 
 
-async def test_addresses_that_are_refused(tmp_path: Path) -> None:
+async def test_addresses_inside_and_without_https_are_refused(tmp_path: Path) -> None:
     async with running_hub(tmp_path, webhook_round_s=3600) as plain:
         for url in _REFUSED:
             answer = await plain.admin.post("/webhooks", json={"url": url})
@@ -393,15 +382,13 @@ async def test_addresses_that_are_refused(tmp_path: Path) -> None:
 async def test_a_name_that_leads_inside_is_refused_when_it_is_used(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every address of the name counts, and the connection goes to one that was judged: no second question."""
+    """Every address of the name is checked, and the connection goes to a checked one without a second look-up."""
     answers = [["93.184.215.14", "127.0.0.1"], ["10.1.2.3"], ["::ffff:127.0.0.1"], []]
     asked: list[str] = []
 
     async def resolve(host: str, port: int) -> list[Any]:
         asked.append(host)
-        return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]] or [
-            ipaddress.ip_address("fe80::1")
-        ]
+        return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]] or [ipaddress.ip_address("fe80::1")]
 
     monkeypatch.setattr(deliveries, "_resolve", resolve)
     async with running_hub(tmp_path, webhook_round_s=3600) as plain:
@@ -415,9 +402,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_used(
     assert receiver.heard == []
 
 
-async def test_without_https_only_named_networks_are_reached(
-    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_https_only_named_networks_are_reached(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     async def resolve(host: str, port: int) -> list[Any]:
         return [ipaddress.ip_address("93.184.215.14")]
 
@@ -429,13 +414,13 @@ async def test_without_https_only_named_networks_are_reached(
     assert "without https" in delivery["reason"]
 
 
-async def test_there_are_only_so_many(hub: HubDouble) -> None:
+async def test_an_account_has_a_limited_number_of_webhooks(hub: HubDouble) -> None:
     hub.hub.settings.webhooks_max = 1
     await add(hub, "https://example.org/")
     assert (await hub.admin.post("/webhooks", json={"url": "https://example.org/"})).status_code == 413
 
 
-async def test_old_deliveries_go(hub: HubDouble, receiver: Receiver, clock: FakeClock) -> None:
+async def test_old_deliveries_are_deleted(hub: HubDouble, receiver: Receiver, clock: FakeClock) -> None:
     hook = await add(hub, receiver.url)
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
     await deliveries.run(hub.hub)
@@ -446,7 +431,7 @@ async def test_old_deliveries_go(hub: HubDouble, receiver: Receiver, clock: Fake
     assert await sent(hub, hook) == []
 
 
-def test_signatures_are_those_of_the_standard() -> None:
+def test_signatures_follow_the_standard_webhooks_specification() -> None:
     """The example of the Standard Webhooks specification."""
     secret = secret_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     body = b'{"test": 2432232314}'

@@ -23,7 +23,7 @@ async def seqs(client: httpx2.AsyncClient, **params: object) -> list[int]:
     return [event["seq"] for event in (await client.get("/events", params=params)).json()["events"]]
 
 
-async def test_a_stream_brings_what_happens_from_now_on(any_hub: HubDouble) -> None:
+async def test_a_stream_sends_events_from_now_on(any_hub: HubDouble) -> None:
     await submit(any_hub.admin)
     async with opened(any_hub.app, STREAM, headers(any_hub.admin)) as stream:
         assert stream.status == 200
@@ -34,13 +34,11 @@ async def test_a_stream_brings_what_happens_from_now_on(any_hub: HubDouble) -> N
         assert (await stream.data())["action"] == "job.cancelled"
 
 
-async def test_a_stream_resumes_after_the_last_event_that_was_seen(any_hub: HubDouble) -> None:
+async def test_a_stream_resumes_after_the_last_event_received(any_hub: HubDouble) -> None:
     await submit(any_hub.admin, items=5, needs={"cores": 1000})
     every = await seqs(any_hub.admin)
     for last in (0, every[0], every[-3]):
-        async with opened(
-            any_hub.app, STREAM, headers(any_hub.admin, **{"Last-Event-ID": str(last)})
-        ) as stream:
+        async with opened(any_hub.app, STREAM, headers(any_hub.admin, **{"Last-Event-ID": str(last)})) as stream:
             expected = [seq for seq in every if seq > last]
             assert [int((await stream.event() or {})["id"]) for _ in expected] == expected
             [job_id] = await submit(any_hub.admin, needs={"cores": 1000})
@@ -48,7 +46,7 @@ async def test_a_stream_resumes_after_the_last_event_that_was_seen(any_hub: HubD
         every = await seqs(any_hub.admin)
 
 
-async def test_an_event_names_itself_for_browsers(hub: HubDouble) -> None:
+async def test_a_streamed_event_has_a_name_an_id_and_a_retry_time(hub: HubDouble) -> None:
     async with opened(hub.app, STREAM, headers(hub.admin)) as stream:
         await submit(hub.admin)
         event = await stream.event()
@@ -67,9 +65,7 @@ async def test_everybody_sees_their_own_events_and_an_admin_all(any_hub: HubDoub
         me = (await client.get("/me")).json()["id"]
         assert {event["account_id"] for event in page} == {me}
     assert (await sam.get("/events", params={"job_id": olgas})).json()["events"] == []
-    assert {sams, olgas} <= {
-        event["job_id"] for event in (await any_hub.admin.get("/events")).json()["events"]
-    }
+    assert {sams, olgas} <= {event["job_id"] for event in (await any_hub.admin.get("/events")).json()["events"]}
     async with opened(any_hub.app, STREAM, headers(sam, **{"Last-Event-ID": "0"})) as stream:
         [more] = await submit(olga)
         [last] = await submit(sam)
@@ -79,7 +75,7 @@ async def test_everybody_sees_their_own_events_and_an_admin_all(any_hub: HubDoub
         assert not {olgas, more} & set(found)
 
 
-async def test_a_long_poll_is_answered_by_whatever_happens(any_hub: HubDouble) -> None:
+async def test_every_kind_of_event_ends_a_long_poll(any_hub: HubDouble) -> None:
     """Every kind of event wakes it, not only those of jobs."""
     admin = any_hub.admin
 
@@ -101,7 +97,7 @@ async def test_a_long_poll_is_answered_by_whatever_happens(any_hub: HubDouble) -
         poll = asyncio.create_task(admin.get("/events", params={"after": after, "wait_ms": 20_000}))
         await asyncio.sleep(0)
         await happen()
-        found = (await asyncio.wait_for(poll, 9)).json()["events"]
+        found = (await asyncio.wait_for(poll, 19)).json()["events"]
         assert found, action
 
 
@@ -158,14 +154,7 @@ async def test_lists_bring_every_row_exactly_once_while_more_are_added(any_hub: 
 
     for number in range(5):
         await add(number)
-    names = {
-        "jobs": "id",
-        "groups": "id",
-        "keys": "id",
-        "accounts": "id",
-        "nodes": "id",
-        "artifacts": "digest",
-    }
+    names = {"jobs": "id", "groups": "id", "keys": "id", "accounts": "id", "nodes": "id", "artifacts": "digest"}
     before = {name: await _walk(admin, name, names[name]) for name in names}
     assert all(len(rows) >= 5 for rows in before.values())
     adding = asyncio.gather(*(add(number) for number in range(5, 9)))

@@ -1,4 +1,4 @@
-"""How the hub says it is, and the rules of its database, checked from outside while it serves."""
+"""The hub's health, and checks of its database's rules while it serves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sqlalchemy import text
 from computepool.hub.db.session import Tx
 from computepool.hub.loops import runner
 from computepool.hub.observability.invariants import RULES
-from computepool.hub.observability.loop_health import LoopHealth
+from computepool.hub.observability.state import LoopHealth
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.money.payouts.earning import LEAST, earn
 from tests.hub.submitting import submit
 from tests.hub.working import got
-from tests.payouts.earning import LEAST, earn
 
 PARTS = {
     "database", "queue", "nodes", "clock", "versions", "hubs", "webhooks", "payouts", "approvals", "backup", "disk",
@@ -60,9 +60,7 @@ async def test_a_long_queue_and_a_clock_that_is_off_are_noticed(tmp_path: Any) -
         assert (await parts(hub))["clock"]["state"] == "fail", "events are from the future"
 
 
-async def test_a_disk_without_room_and_a_store_that_is_away_are_failures(
-    hub: HubDouble, monkeypatch: Any
-) -> None:
+async def test_a_full_disk_and_an_unreachable_store_are_failures(hub: HubDouble, monkeypatch: Any) -> None:
     full = type("Usage", (), {"free": 10**6, "total": 10**12})
     monkeypatch.setattr("computepool.hub.observability.health.shutil.disk_usage", lambda _folder: full)
 
@@ -88,7 +86,7 @@ async def test_health_counts_what_the_list_of_approvals_shows(tmp_path: Any) -> 
         assert {one["kind"] for one in listed} == {"top-up", "payout"}
 
 
-async def test_backups_are_green_only_where_one_is_known(tmp_path: Any) -> None:
+async def test_backups_are_ok_only_if_a_recent_one_is_known(tmp_path: Any) -> None:
     clock, stamp = FakeClock(), tmp_path / "stamp"
     async with running_hub(tmp_path / "hub", clock=clock) as hub:
         assert (await parts(hub))["backup"]["state"] == "note"
@@ -109,10 +107,10 @@ async def test_nodes_are_counted_by_what_they_do(hub: HubDouble) -> None:
     await hub.node()
     await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
     found = (await parts(hub))["nodes"]
-    assert found["sentence"] == "2 of 2 nodes are here: 1 paused, 1 ready."
+    assert found["sentence"] == "2 of 2 nodes are online: 1 paused, 1 ready."
 
 
-async def test_a_loop_that_fails_is_named_with_its_error() -> None:
+async def test_a_failing_loop_is_reported_with_its_error() -> None:
     clock = FakeClock()
     health = LoopHealth(clock)
     health.begin("sweep", 10)
@@ -163,9 +161,7 @@ async def test_a_broken_rule_is_named_with_the_row(hub: HubDouble) -> None:
     await hub.hub.store.write(partial(become, state="queued"))
 
 
-async def test_a_database_that_cannot_be_read_ends_the_check_with_a_sentence(
-    hub: HubDouble, monkeypatch: Any
-) -> None:
+async def test_a_check_of_an_unreadable_database_fails_with_a_sentence(hub: HubDouble, monkeypatch: Any) -> None:
     monkeypatch.setattr(hub.hub.settings, "database_url", "sqlite:////nowhere/at/all.sqlite")
     await hub.admin.post("/hub/check")
     view = await got(hub.admin, "/hub/check", wait_ms=60_000)

@@ -1,4 +1,4 @@
-"""A hub of a mesh version: whom it takes, and what becomes of jobs that say nothing, or something else."""
+"""A hub with a mesh version: which nodes may join, and which version jobs have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def registration(hub: HubDouble, version: str, code: str) -> Any:
     return node
 
 
-async def test_another_version_is_refused_at_the_door_and_its_code_is_kept(tmp_path: Path) -> None:
+async def test_a_node_of_another_version_is_refused_and_uses_no_code(tmp_path: Path) -> None:
     async with running_hub(tmp_path, mesh_version="analysis") as hub:
         code = (await hub.admin.post("/nodes/codes")).json()["code"]
         for other in ("", "analysis-2"):
@@ -34,7 +34,7 @@ async def test_another_version_is_refused_at_the_door_and_its_code_is_kept(tmp_p
         assert isinstance(await registration(hub, "analysis", code), NodeDouble)
 
 
-async def test_a_node_that_comes_back_as_another_version_gets_nothing(tmp_path: Path) -> None:
+async def test_a_node_that_returns_with_another_version_is_refused(tmp_path: Path) -> None:
     async with running_hub(tmp_path, mesh_version="analysis") as hub:
         node = await hub.node(mesh_version="analysis")
         await hub.admin.post("/jobs", json=job())
@@ -46,7 +46,7 @@ async def test_a_node_that_comes_back_as_another_version_gets_nothing(tmp_path: 
         assert "mesh version other" in answer.json()["detail"]
 
 
-async def test_jobs_are_of_the_hubs_version_unless_they_say(tmp_path: Path) -> None:
+async def test_jobs_have_the_hubs_version_by_default(tmp_path: Path) -> None:
     async with running_hub(tmp_path, mesh_version="analysis") as hub:
         node = await hub.node(mesh_version="analysis")
         [plain] = (await hub.admin.post("/jobs", json=job())).json()["job_ids"]
@@ -61,7 +61,7 @@ async def test_jobs_are_of_the_hubs_version_unless_they_say(tmp_path: Path) -> N
         assert [host["ok"] for host in preview["hosts"]] == [True]
 
 
-async def test_what_was_queued_is_not_for_the_next_version(tmp_path: Path) -> None:
+async def test_jobs_queued_for_one_version_do_not_run_on_the_next(tmp_path: Path) -> None:
     async with running_hub(tmp_path, mesh_version="one") as hub:
         await hub.admin.post("/jobs", json=job())
     async with running_hub(tmp_path, mesh_version="two") as hub:
@@ -71,7 +71,7 @@ async def test_what_was_queued_is_not_for_the_next_version(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", ["", "analysis", "other"])
-async def test_an_ordinary_hub_takes_every_version(hub: HubDouble, version: str) -> None:
+async def test_a_hub_without_a_version_accepts_every_node(hub: HubDouble, version: str) -> None:
     node = await hub.node(mesh_version=version)
     [named] = (await hub.admin.post("/jobs", json=job(mesh_version="analysis"))).json()["job_ids"]
     [plain] = (await hub.admin.post("/jobs", json=job())).json()["job_ids"]
@@ -84,15 +84,15 @@ async def test_an_ordinary_hub_takes_every_version(hub: HubDouble, version: str)
     assert got == expected
 
 
-async def test_the_command_that_a_code_comes_with_is_let_in(tmp_path: Path) -> None:
+async def test_the_command_of_a_code_names_the_mesh_version(tmp_path: Path) -> None:
     async with running_hub(tmp_path, mesh_version="analysis") as hub:
         made = (await hub.admin.post("/nodes/codes", json={"hosts": 5})).json()
         assert f"--mesh-version analysis --code {made['code']}" in made["command"]
 
 
 @pytest.mark.soak
-async def test_a_living_hosts_name_is_taken(tmp_path: Path) -> None:
-    """By another of the same account; the code still works for another name."""
+async def test_the_name_of_an_online_host_cannot_be_taken(tmp_path: Path) -> None:
+    """The code still works with another name."""
     async with running_hub(tmp_path) as hub:
         await (await hub.node(name="linux-a", url="http://linux-a:8765")).poll()
         code = (await hub.admin.post("/nodes/codes")).json()["code"]

@@ -1,4 +1,4 @@
-"""What open pages are told: everything that changed, soon, and never more often than they can take."""
+"""Change notifications for open pages: complete, quick, and never too frequent."""
 
 from __future__ import annotations
 
@@ -42,11 +42,8 @@ async def test_news_name_what_changed(any_hub: HubDouble) -> None:
 
 
 @pytest.mark.soak
-async def test_what_happens_in_one_moment_is_told_together(tmp_path: Path) -> None:
-    async with (
-        running_hub(tmp_path, news_every_s=0.3) as hub,
-        opened(hub.app, NEWS, headers(hub.admin)) as stream,
-    ):
+async def test_changes_at_one_moment_are_reported_together(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, news_every_s=0.3) as hub, opened(hub.app, NEWS, headers(hub.admin)) as stream:
         first = set(await submit(hub.admin, needs={"cores": 1000}))
         assert set((await stream.data())["job_ids"]) == first, "the first is not kept waiting"
         later = {job for _ in range(10) for job in await submit(hub.admin, needs={"cores": 1000})}
@@ -56,28 +53,23 @@ async def test_what_happens_in_one_moment_is_told_together(tmp_path: Path) -> No
         assert len(told) < len(later)
 
 
-async def test_a_flood_is_cut_and_said_so(prompt: HubDouble) -> None:
+async def test_a_flood_of_events_is_cut_and_marked_as_partial(prompt: HubDouble) -> None:
     before = (await seqs(prompt.admin))[-1]
     jobs = await submit(prompt.admin, items=50, needs={"cores": 1000})
     async with opened(prompt.app, NEWS, headers(prompt.admin, **{"Last-Event-ID": str(before)})) as stream:
         news = await stream.data()
         assert news["partial"] is True
         assert len(news["job_ids"]) <= 21
-        assert news["cursor"] == (await seqs(prompt.admin, limit=500))[-1], (
-            "what was left out does not come later"
-        )
+        assert news["cursor"] == (await seqs(prompt.admin, limit=500))[-1], "what was left out does not come later"
         [next_one] = await submit(prompt.admin, needs={"cores": 1000})
         after = await stream.data()
         assert (after["job_ids"], after["partial"]) == ([next_one], False)
         assert next_one not in jobs
 
 
-async def test_everybody_hears_of_their_own_and_an_admin_of_all(prompt: HubDouble) -> None:
+async def test_news_cover_own_events_and_for_an_admin_all(prompt: HubDouble) -> None:
     sam, olga = await prompt.account("sam", "submitter"), await prompt.account("olga", "submitter")
-    async with (
-        opened(prompt.app, NEWS, headers(sam)) as sams,
-        opened(prompt.app, NEWS, headers(prompt.admin)) as all_,
-    ):
+    async with opened(prompt.app, NEWS, headers(sam)) as sams, opened(prompt.app, NEWS, headers(prompt.admin)) as all_:
         [hers] = await submit(olga, needs={"cores": 1000})
         [his] = await submit(sam, needs={"cores": 1000})
         assert (await sams.data())["job_ids"] == [his]
@@ -87,9 +79,7 @@ async def test_everybody_hears_of_their_own_and_an_admin_of_all(prompt: HubDoubl
 
 
 @pytest.mark.parametrize("stream_of", ["events/news", "events/stream"])
-async def test_who_is_no_administrator_any_more_hears_nobody_elses_any_more(
-    prompt: HubDouble, stream_of: str
-) -> None:
+async def test_a_former_administrator_no_longer_receives_others_events(prompt: HubDouble, stream_of: str) -> None:
     ann = await prompt.account("ann", "admin")
     account_id = (await ann.get("/me")).json()["id"]
     async with opened(prompt.app, f"/api/v1/{stream_of}", headers(ann)) as stream:
@@ -100,12 +90,9 @@ async def test_who_is_no_administrator_any_more_hears_nobody_elses_any_more(
             assert "job" not in event["data"]
 
 
-async def test_a_stream_says_that_it_lives(tmp_path: Path) -> None:
-    """A page takes silence for a hub that hangs; the store is not asked for that."""
-    async with (
-        running_hub(tmp_path, news_alive_s=0.05) as hub,
-        opened(hub.app, NEWS, headers(hub.admin)) as stream,
-    ):
+async def test_a_stream_sends_keep_alives(tmp_path: Path) -> None:
+    """A page takes silence for a hub that hangs."""
+    async with running_hub(tmp_path, news_alive_s=0.05) as hub, opened(hub.app, NEWS, headers(hub.admin)) as stream:
         heard = 0
         while heard < 3:
             event = await stream.event(alive=True)
@@ -117,10 +104,8 @@ async def test_a_stream_says_that_it_lives(tmp_path: Path) -> None:
         assert (await stream.data())["job_ids"] == [job_id]
 
 
-async def test_others_events_are_no_reason_to_stay_silent(
-    prompt: HubDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each word is a look at whether its key is still good."""
+async def test_events_of_others_do_not_delay_keep_alives(prompt: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is also a check whether the reader's key is still valid."""
     monkeypatch.setattr(prompt.hub.settings, "news_alive_s", 0.3)
     sam = access.Principal(account_id="acc_sam", name="sam", roles=frozenset())
     told = news.stream(prompt.hub, sam, after=0)
@@ -131,12 +116,12 @@ async def test_others_events_are_no_reason_to_stay_silent(
             await asyncio.sleep(0.02)
 
     busy = asyncio.create_task(others())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await anext(told) is None
     busy.cancel()
 
 
-async def test_an_account_holds_so_many_streams_open(tmp_path: Path) -> None:
+async def test_open_streams_are_limited_per_account(tmp_path: Path) -> None:
     async with running_hub(tmp_path, streams_max=2) as hub:
         sam = await hub.account("sam", "submitter")
         async with (
@@ -153,7 +138,7 @@ async def test_an_account_holds_so_many_streams_open(tmp_path: Path) -> None:
         assert not hub.hub.observability.listening
 
 
-async def test_who_is_signed_out_hears_no_more(prompt: HubDouble) -> None:
+async def test_a_revoked_key_ends_its_news(prompt: HubDouble) -> None:
     sam = await prompt.account("sam", "submitter")
     made = (await sam.post("/keys", json={"name": "page"})).json()
     async with opened(prompt.app, NEWS, {"Authorization": f"Bearer {made['key']}"}) as stream:

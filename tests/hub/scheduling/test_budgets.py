@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from sqlalchemy import event
@@ -14,17 +16,20 @@ from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
 from computepool.protocol.tokens import b64
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.connecting import Connection, poll_of
 from tests.hub.submitting import job, submit
 
-#: Statements that the writer runs for a submission, for a lease and for a batch of reports, however many jobs they are of;
-#: with those that begin and end the transaction.
-SUBMIT, LEASE, SETTLE = 14, 6, 17
+#: Statements that the writer runs for a submission that is leased at once, and for a batch of reports, however many jobs they
+#: are of; with those that begin and end the transaction.
+SUBMIT, SETTLE = 16, 17
 #: Statements that nodes which come together cost the writer and the readers, however many they are.
 ARRIVE, ARRIVE_READS = 9, 6
 #: Those that come while the first is taken in go together; one more round for those that come in between.
 ROUNDS = 3
 #: Statements that a page of results costs the readers.
 RESULTS = 4
+#: Calls of our functions for a parked poll that says what the one before said, its answer included.
+POLL_CALLS = 52
 #: Bytes of a grant and of a report, for each job of a batch.
 GRANT_BYTES, REPORT_BYTES = 300, 140
 
@@ -86,7 +91,7 @@ async def test_statements_of_a_jobs_life(quiet: HubDouble, jobs: int) -> None:
     cursor = (await quiet.admin.get(f"/groups/{group}/results")).json()["cursor"]
     statements = Statements(quiet)
     polling = asyncio.create_task(_take_all(node, jobs))
-    with statements.at_most(written=SUBMIT + LEASE):
+    with statements.at_most(written=SUBMIT):
         await _submit(quiet, group, jobs=jobs)
         await polling
     with statements.at_most(written=SETTLE):
@@ -94,6 +99,22 @@ async def test_statements_of_a_jobs_life(quiet: HubDouble, jobs: int) -> None:
     with statements.at_most(written=0, read=RESULTS):
         page = await quiet.admin.get(f"/groups/{group}/results", params={"after": cursor})
     assert len(page.json()["results"]) == jobs
+
+
+async def test_who_has_all_results_looks_once_for_the_next(quiet: HubDouble) -> None:
+    group, node = await _group(quiet), await quiet.node()
+    cursor = 0
+    for count in (2, 3, 4):
+        statements, read = Statements(quiet), RESULTS if cursor else 1_000
+        with statements.at_most(written=1_000, read=read):
+            params = {"after": cursor, "wait_ms": 20_000}
+            polling = asyncio.create_task(quiet.admin.get(f"/groups/{group}/results", params=params))
+            await _submit(quiet, group, jobs=count)
+            await _take_all(node, count)
+            await _report_all(node)
+            page = (await polling).json()
+        assert (len(page["results"]), page["open"]) == (count, None)
+        cursor = page["cursor"]
 
 
 @pytest.mark.parametrize("ending", ["accepted", "cancelled"])
@@ -113,9 +134,7 @@ async def test_statements_do_not_depend_on_how_many_wait_for_a_job(quiet: HubDou
             needed.append(len(statements.written))
         for job_id in waiting:
             seen = await job(quiet.admin, job_id)
-            expected = (
-                ("queued", "waiting_for_node") if ending == "accepted" else ("cancelled", "dependency_failed")
-            )
+            expected = ("queued", "waiting_for_node") if ending == "accepted" else ("cancelled", "dependency_failed")
             assert (seen["state"], seen["reason"]) == expected
     assert needed[1] <= needed[0], "\n".join(statements.written)
 
@@ -153,3 +172,26 @@ async def test_a_poll_asks_the_store_for_nothing(quiet: HubDouble) -> None:
     with Statements(quiet).at_most(written=0, read=0):
         for _ in range(3):
             await node.poll(wait_ms=0)
+
+
+async def test_a_poll_that_comes_again_is_answered_in_few_steps(quiet: HubDouble) -> None:
+    """No task, no parser and no model: nothing but what a poll means."""
+    node, connection = await quiet.node(), Connection(quiet)
+    data, calls = poll_of(node, wait_ms=1), []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and "/computepool/" in frame.f_code.co_filename:
+            calls.append(frame.f_code.co_qualname)
+
+    for _ in range(2):
+        connection.send(data)
+        await connection.reply()
+    assert connection.asked == 1
+    sys.setprofile(note)
+    try:
+        connection.send(data)
+        connection.protocol.shutdown()  # which answers at once
+    finally:
+        sys.setprofile(None)
+    assert (await connection.reply()).body["status"] == "ready"
+    assert len(calls) <= POLL_CALLS, "\n".join(calls)

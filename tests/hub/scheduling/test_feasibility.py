@@ -35,9 +35,7 @@ async def test_an_impossible_job_says_so_at_once_and_waits(hub: HubDouble) -> No
     assert easy["warning"] == ""
     listed = {item["id"]: item["status"] for item in (await ann.get("/jobs")).json()["jobs"]}
     assert listed[reply["job_ids"][0]] == "no connected node can run it"
-    assert (
-        listed[easy["job_ids"][0]] != "no connected node can run it"
-    )  # it waits, or has been leased already
+    assert listed[easy["job_ids"][0]] != "no connected node can run it"  # it waits, or has been leased already
     shown = (await ann.get(f"/jobs/{reply['job_ids'][0]}")).json()
     assert shown["status"] == "no connected node can run it"
 
@@ -93,17 +91,12 @@ async def test_a_quote_says_why_and_which_python_is_needed(hub: HubDouble) -> No
     assert "2 of 3 nodes have Python 3.12, which it needs." in quote["sentences"]
     quote = (await ann.post("/quotes", json={"needs": {"python": "3.9"}})).json()
     assert quote["sentences"][0] == quote["reason"]
-    assert quote["reason"].startswith(
-        "No node can run this: no node has Python 3.9; with Python 3.12 it could"
-    )
+    assert quote["reason"].startswith("No node can run this: no node has Python 3.9; with Python 3.12 it could")
     assert (await ann.post("/quotes", json={"needs": {}})).json()["nodes_python"] is None
     quote = (await ann.post("/quotes", json={"needs": {"python": ">=3.12"}})).json()
     assert "2 of 3 nodes have Python 3.12 or newer, which it needs." in quote["sentences"]
     wrong = await ann.post("/quotes", json={"needs": {"python": ">=4"}})
-    assert (wrong.status_code, wrong.json()["detail"]) == (
-        422,
-        "needs.python: no version of Python 3 satisfies >=4",
-    )
+    assert (wrong.status_code, wrong.json()["detail"]) == (422, "needs.python: no version of Python 3 satisfies >=4")
 
 
 async def test_a_script_runs_where_its_python_is(hub: HubDouble) -> None:
@@ -120,7 +113,5 @@ async def test_a_script_runs_where_its_python_is(hub: HubDouble) -> None:
     [grant] = await new.take()
     assert grant.job_id == reply["job_ids"][0]
     own = {**spec, "needs": {"python": "3.11"}}
-    found = (
-        await ann.get(f"/jobs/{(await ann.post('/jobs', json={'spec': own})).json()['job_ids'][0]}")
-    ).json()
+    found = (await ann.get(f"/jobs/{(await ann.post('/jobs', json={'spec': own})).json()['job_ids'][0]}")).json()
     assert found["spec"]["needs"]["python"] == "3.11", "what the submitter names wins"

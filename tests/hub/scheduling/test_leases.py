@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from computepool.core.errors import Unavailable
+from computepool.core.jobs.leases import LeaseRules
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -20,11 +21,12 @@ from computepool.hub.loops.housekeeping import Sweep
 from computepool.hub.nodes import nodes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling import housekeeping, leases
+from computepool.hub.settings import Settings
 from computepool.protocol.nodes.nodes import OutputRef
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.fixtures import two_hubs
 from tests.hub.submitting import job, state, submit
-from tests.hub.trust.test_reputation import two_hubs
 
 LEASE_MS = 60_000
 
@@ -39,9 +41,7 @@ async def tries(hub: HubDouble, job_id: str) -> list[str]:
     return [one["state"] for one in (await job(hub.admin, job_id))["tries"]]
 
 
-async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         silent = await hub.node(name="silent")
         [job_id] = await submit(hub.admin)
@@ -73,10 +73,7 @@ MADE_DIGEST = hashlib.sha256(MADE).hexdigest()
 @pytest.mark.parametrize("uploads", [False, True])
 @pytest.mark.parametrize(
     "said",
-    [
-        {"outputs": [OutputRef(name="made", digest=MADE_DIGEST, size=len(MADE))]},
-        {"result_artifact": MADE_DIGEST},
-    ],
+    [{"outputs": [OutputRef(name="made", digest=MADE_DIGEST, size=len(MADE))]}, {"result_artifact": MADE_DIGEST}],
     ids=["output", "result"],
 )
 async def test_a_late_success_counts_only_with_the_files_that_it_names(
@@ -145,9 +142,7 @@ async def test_heartbeats_keep_a_lease_alive_as_long_as_they_come(tmp_path: Path
         assert await state(hub.admin, job_id) == "leased"
 
 
-async def test_a_node_that_speaks_loses_nothing_because_the_store_is_slow(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+async def test_a_node_that_speaks_loses_nothing_because_the_store_is_slow(tmp_path: Path, clock: FakeClock) -> None:
     """Its renewals wait to be written; what it was told in answer to its polls holds."""
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node()
@@ -181,7 +176,7 @@ async def test_a_lease_is_never_shorter_than_the_node_was_told(tmp_path: Path, c
 async def test_after_an_outage_of_the_store_other_hubs_may_renew_first(
     tmp_path: Path, clock: FakeClock, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with two_hubs(tmp_path, migrated_url, clock) as (a, b):
+    async with two_hubs(tmp_path, migrated_url, clock=clock) as (a, b):
         node = await a.node()
         [job_id] = await submit(a.admin)
         await node.take()
@@ -240,9 +235,7 @@ async def test_a_restarted_hub_takes_nothing_back_at_once(tmp_path: Path, clock:
         assert await state(hub.admin, job_id) == "queued"
 
 
-async def test_nobody_is_blamed_for_what_ended_while_the_hub_was_away(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+async def test_nobody_is_blamed_for_what_ended_while_the_hub_was_away(tmp_path: Path, clock: FakeClock) -> None:
     """A node stops what it could not renew. Were that its fault, one outage of the hub would rest every node."""
     lost = {"outcome": "failed", "reason": "lease_lost", "exit_code": None}
     async with running_hub(tmp_path, clock=clock) as hub:
@@ -274,9 +267,7 @@ async def test_a_job_nobody_can_run_expires_after_its_time_to_live(tmp_path: Pat
         assert (ended["state"], ended["reason"]) == ("expired", "queued_too_long")
 
 
-async def test_the_hubs_clock_jumping_an_hour_loses_and_doubles_nothing(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+async def test_the_hubs_clock_jumping_an_hour_loses_and_doubles_nothing(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node()
         [job_id] = await submit(hub.admin)
@@ -300,7 +291,7 @@ async def test_what_other_hubs_did_is_followed_also_after_a_failure(
 ) -> None:
     """The store is away for a moment, just when this hub looks at what it heard."""
     clock = FakeClock()
-    async with two_hubs(tmp_path, migrated_url, clock) as (a, b):
+    async with two_hubs(tmp_path, migrated_url, clock=clock) as (a, b):
         node = await a.node()
         failures = []
         true_reconcile = nodes.reconcile
@@ -316,7 +307,11 @@ async def test_what_other_hubs_did_is_followed_also_after_a_failure(
         assert answer.is_success, answer.text
         session = a.hub.nodes.registry.get(node.node_id)
         assert session is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while session.state is not NodeState.PAUSED:  # noqa: ASYNC110 - it is soft state
                 await asyncio.sleep(0.01)
         assert failures == [node.node_id]
+
+
+def test_the_settings_shipped_give_the_rules_in_the_core() -> None:
+    assert Settings().lease_rules() == LeaseRules()

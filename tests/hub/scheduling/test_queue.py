@@ -18,12 +18,7 @@ def job(*items: str, **needs: Any) -> dict[str, Any]:
 async def tell(node: NodeDouble, *running: dict[str, Any]) -> None:
     answer = await node.client.post(
         "/heartbeat",
-        json={
-            "boot_id": node.boot_id,
-            "holding": list(node.holding),
-            "running": list(running),
-            "claim": False,
-        },
+        json={"boot_id": node.boot_id, "holding": list(node.holding), "running": list(running), "claim": False},
     )
     answer.raise_for_status()
 
@@ -41,12 +36,7 @@ async def test_leases_with_cpus_and_load(hub: HubDouble) -> None:
     assert (row["load"], row["hidden"], row["cores_free"]) == (load, 0, 2)
     [lease] = row["leases"]
     assert (lease["job_id"], lease["key"], lease["group_id"]) == (grant.job_id, "bundle-a", group)
-    assert (lease["state"], lease["cpu_ids"], lease["cores"], lease["progress"]) == (
-        "running",
-        [0, 3],
-        2,
-        0.5,
-    )
+    assert (lease["state"], lease["cpu_ids"], lease["cores"], lease["progress"]) == ("running", [0, 3], 2, 0.5)
     assert lease["load"] == load
     assert lease["age_ms"] >= 0
 
@@ -55,9 +45,7 @@ async def test_others_see_numbers_only(hub: HubDouble) -> None:
     node = await hub.node()
     await hub.admin.post("/jobs", json=job("secret"))
     [grant] = await node.take()
-    await tell(
-        node, {"attempt_id": grant.attempt_id, "load": {"cpu_percent": 5, "rss_mb": 7, "processes": 1}}
-    )
+    await tell(node, {"attempt_id": grant.attempt_id, "load": {"cpu_percent": 5, "rss_mb": 7, "processes": 1}})
     await hub.admin.post("/jobs", json=job(tags=["secret-tag"]))
     other = await hub.account("sam", "submitter")
     answer = await other.get("/queue")
@@ -135,9 +123,7 @@ async def test_long_lists_let_polls_pass(hub: HubDouble) -> None:
     for number in range(count):
         profile = replace(first.profile, node_id=f"n{number}")
         now_ms = hub.hub.now_ms()
-        registry.on_node_seen(
-            profile, boot_id="b", state=first.state, cool_off_until_ms=0, now_ms=now_ms
-        ).polls = 1
+        registry.on_node_seen(profile, boot_id="b", state=first.state, cool_off_until_ms=0, now_ms=now_ms).polls = 1
     passed = 0
 
     async def passing() -> None:

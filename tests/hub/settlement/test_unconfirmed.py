@@ -15,17 +15,14 @@ from computepool.hub.settlement.verification import unconfirmed
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import BOTH, hub_fixture
-from tests.hub.money.test_holds import HOUR, PRICE, balance, purses
 from tests.hub.settlement.test_verification import CHARGE, GRANT, PAY, RAN_MS, answer, is_being_checked
 from tests.hub.submitting import job, submit
-from tests.hub.working import crowd
+from tests.hub.working import HOUR, PRICE, balance, balances_of, crowd
 
 FAULT = {"outcome": "failed", "reason": "node_restarted", "exit_code": None}
 
 
-hub = hub_fixture(
-    on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", breaker_faults=1
-)
+hub = hub_fixture(on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", breaker_faults=1)
 
 
 def advance(hub: HubDouble, ms: float) -> None:
@@ -59,7 +56,7 @@ async def check_held(hub: HubDouble, nodes: list[NodeDouble], *, runs: int, ran_
 async def test_a_cheat_is_not_paid_because_everybody_else_cools_off(hub: HubDouble) -> None:
     sam, [cheat, *honest] = await crowd(hub, 3)
     await cool_off(sam, honest)
-    before = (await purses(hub, sam))[0]
+    before = (await balances_of(hub, sam))[0]
     [job_id] = await submit(sam, spec=HOUR)
     await answer(hub, [cheat], result='"wrong"')
     assert await is_being_checked(sam, job_id), "who rests now can check it later"
@@ -73,7 +70,7 @@ async def test_a_cheat_is_not_paid_because_everybody_else_cools_off(hub: HubDoub
     await check_held(hub, honest, runs=2)
     done = await job(sam, job_id)
     assert (done["verdict"], done["taken_back"]) == ("refuted", CHARGE)
-    assert (await purses(hub, sam))[0] == before
+    assert (await balances_of(hub, sam))[0] == before
     advance(hub, 40 * DAY_MS)
     await credit_service.mature(hub.hub)
     assert await earning(hub, cheat) == (0, 0)
@@ -98,9 +95,7 @@ async def test_the_only_lender_is_paid_when_somebody_else_has_confirmed_it(hub: 
     assert (await hub.admin.get(f"/nodes/{first.node_id}")).json()["reputation"]["streak"] == 1
 
 
-async def test_who_held_a_trivial_job_while_nobody_else_was_there_is_paid_as_if_it_had_not(
-    hub: HubDouble,
-) -> None:
+async def test_who_held_a_trivial_job_while_nobody_else_was_there_is_paid_as_if_it_had_not(hub: HubDouble) -> None:
     sam, [padder] = await crowd(hub, 1)
     [job_id] = await submit(sam, spec=HOUR)
     await answer(hub, [padder])
@@ -109,7 +104,7 @@ async def test_who_held_a_trivial_job_while_nobody_else_was_there_is_paid_as_if_
     fair = charge_of(PRICE, 2_000)
     done = await job(sam, job_id)
     assert (done["verdict"], done["charge"], done["taken_back"]) == ("confirmed", CHARGE, CHARGE - fair)
-    assert (await purses(hub, sam))[0] == GRANT - fair
+    assert (await balances_of(hub, sam))[0] == GRANT - fair
     assert "in far less time" in (await sam.get(f"/jobs/{job_id}/cost")).json()["sentence"]
     advance(hub, 8 * DAY_MS)
     await credit_service.mature(hub.hub)
@@ -132,9 +127,10 @@ async def test_an_honest_time_is_paid_whole_when_it_is_confirmed_later(hub: HubD
 
 async def test_what_nobody_ever_checks_is_paid_in_the_end_and_delays_nothing_else(hub: HubDouble) -> None:
     sam, [node] = await crowd(hub, 1)
-    held, plain = await submit(sam, spec=HOUR), await submit(sam, spec=HOUR, verify="none")
-    for _ in range(2):
-        await answer(hub, [node])
+    held = await submit(sam, spec=HOUR)
+    await answer(hub, [node])
+    plain = await submit(sam, spec=HOUR, verify="none")
+    await answer(hub, [node])
     assert [(await job(sam, id_))["verdict"] for id_ in held + plain] == ["alone", "unchecked"]
     shown = (await hub.admin.get("/credits", params={"account_id": await owner_of(hub, node)})).json()
     assert (shown["maturing"], shown["unconfirmed"]) == (2 * PAY, PAY)
@@ -192,9 +188,7 @@ async def violation_count(hub: HubDouble, nodes: list[NodeDouble]) -> list[int]:
     return [node["reputation"]["violation_count"] for node in seen]
 
 
-async def disagree(
-    hub: HubDouble, sam: httpx2.AsyncClient, nodes: list[NodeDouble]
-) -> tuple[str, NodeDouble]:
+async def disagree(hub: HubDouble, sam: httpx2.AsyncClient, nodes: list[NodeDouble]) -> tuple[str, NodeDouble]:
     """Two owners come to different results. The job, and whose node was first."""
     [job_id] = await submit(sam, spec=HOUR)
     first = await answer(hub, nodes, result='"1"')

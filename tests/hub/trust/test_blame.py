@@ -1,4 +1,4 @@
-"""Whose fault it is that a node could not run a job: nobody's until others have tried it."""
+"""Blame for a job that a node could not run: nobody's, until others have tried it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pool:
         assert answer.status_code == 200, answer.text
 
     async def faults(self, name: str) -> tuple[int, float, int, bool]:
-        """Of a node: failures that count, its score, faults in a row, whether it rests."""
+        """A node's counted failures, its score, consecutive faults, and whether it rests."""
         view = await got(self.hub.admin, f"/nodes/{self.nodes[name].node_id}")
         known = view["reputation"]
         return known["failures"], known["score"], view["consecutive_faults"], bool(view["cool_off_until_ms"])
@@ -94,16 +94,14 @@ async def test_a_node_is_at_fault_once_others_have_done_the_job(pool: Pool) -> N
     assert (failures, resting) == (1, True)
     assert score < NEW[1]
     told = await got(pool.hub.admin, "/events", node_id=pool.nodes["pia1"].node_id, limit=100)
-    assert [event["reason"] for event in told["events"] if event["action"] == "attempt.failed"] == [
-        "node_error"
-    ]
+    assert [event["reason"] for event in told["events"] if event["action"] == "attempt.failed"] == ["node_error"]
     assert (await pool.submitter_reputation())["failed"] == 0
     await _consistent(pool)
 
 
 @pytest.mark.soak
 async def test_a_run_on_the_submitters_own_node_blames_nobody(pool: Pool) -> None:
-    """Its submitter may say of it what it likes."""
+    """The submitter's own node may report anything about it."""
     for _ in range(3):
         [job_id] = await submit(pool.sam)
         await pool.tried(job_id, "pia1", **NOT_STAGED)
@@ -171,7 +169,7 @@ async def _consistent(pool: Pool) -> None:
 
 
 async def test_another_hub_hears_that_a_node_need_not_rest(pool: Pool) -> None:
-    """The one that the node polls; the job was settled at another, which only wrote it down."""
+    """The node polls this hub; the job was settled at another one, which only stored the result."""
     hub, node_id = pool.hub.hub, pool.nodes["per"].node_id
     hub.nodes.registry.rest(node_id, hub.now_ms() + 1_000_000, now_ms=hub.now_ms())
     await nodes.reconcile(hub, node_id)

@@ -1,21 +1,23 @@
-"""The outcomes behind a reputation: they add up to the score, and tell strangers neither whose jobs nor when."""
+"""The evidence behind a reputation: it adds up to the score, and tells others neither whose jobs nor when."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 
-from computepool.core.trust.reputation import Evidence, ReputationEvent, recompute
+from computepool.core.trust.reputation import Evidence, ReputationEvent
 from computepool.hub.scheduling import housekeeping, leases
+from computepool.protocol.nodes.evidence import EvidenceKind
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.core.trust.histories import recompute
 from tests.hub.fixtures import hub_fixture
 from tests.hub.settlement import test_rechecks as rechecks
 from tests.hub.settlement.test_rechecks import Pool
 from tests.hub.submitting import submit
-from tests.hub.working import HOUR, got
+from tests.hub.working import HOUR, got, pages
 
 database, hub, pool = rechecks.database, rechecks.hub, rechecks.pool
 FAULT = {"outcome": "failed", "reason": "node_restarted", "exit_code": None}
@@ -26,15 +28,7 @@ quiet = hub_fixture()
 
 
 async def evidence(client: httpx2.AsyncClient, node: NodeDouble, **params: Any) -> list[dict[str, Any]]:
-    """Of all pages."""
-    rows: list[dict[str, Any]] = []
-    after: dict[str, Any] = {}
-    while True:
-        page = await got(client, f"/nodes/{node.node_id}/evidence", **params, **after)
-        rows += page["rows"]
-        if page["next"] is None:
-            return rows
-        after = {"after": page["next"]}
+    return await pages(client, f"/nodes/{node.node_id}/evidence", "rows", **params)
 
 
 async def work(client: httpx2.AsyncClient, node: NodeDouble, **report: Any) -> str:
@@ -46,7 +40,7 @@ async def work(client: httpx2.AsyncClient, node: NodeDouble, **report: Any) -> s
     return job_id
 
 
-async def test_the_outcomes_add_up_to_the_score(quiet: HubDouble) -> None:
+async def test_the_evidence_adds_up_to_the_score(quiet: HubDouble) -> None:
     sam, pia = await quiet.account("sam", "submitter"), await quiet.account("pia", "provider")
     node = await quiet.node(pia)
     clock = quiet.hub.clock
@@ -64,9 +58,7 @@ async def test_the_outcomes_add_up_to_the_score(quiet: HubDouble) -> None:
     rows = await evidence(pia, node, limit=3)
     assert rows == await evidence(pia, node, limit=500), "wherever a page ends"
     lost = [row for row in rows if row["evidence"] == "lease_lost"]
-    assert [row["counted"] for row in lost] == [False] * (len(lost) - 1) + [True], (
-        "lost at one moment is one failure"
-    )
+    assert [row["counted"] for row in lost] == [False] * (len(lost) - 1) + [True], "lost at one moment is one failure"
     assert len(lost) >= 3
     rest = [(row["evidence"], row["weight"]) for row in rows if row not in lost]
     assert rest == [("unverified", 0.25), ("node_fault", 1), ("unverified", 0.25), ("unverified", 0.25)]
@@ -105,7 +97,7 @@ async def test_strangers_are_told_neither_whose_jobs_nor_when(quiet: HubDouble) 
 
 
 async def test_pages_for_strangers_have_no_numbers_of_events(quiet: HubDouble) -> None:
-    """They would say when, to the millisecond: own events, which have numbers and times, are all around."""
+    """A number would reveal the time to the millisecond, by comparison with one's own events."""
     sam, olga = await quiet.account("sam", "submitter"), await quiet.account("olga", "submitter")
     node, other = await quiet.node(name="one"), await quiet.node(name="other")
     for _ in range(3):
@@ -124,16 +116,9 @@ async def test_a_checked_result_is_told_once_and_a_violation_is_one(pool: Pool) 
     await pool.believed('"right"')
     caught = await pool.penalise()
     rows = await evidence(pool.hub.admin, pool.sleeper)
-    assert [(row["evidence"], row["violation"]) for row in rows if row["job_id"] == caught] == [
-        ("refuted", True)
-    ]
+    assert [(row["evidence"], row["violation"]) for row in rows if row["job_id"] == caught] == [("refuted", True)]
     assert rows[-1]["evidence"] == "unverified"
-    told = [
-        row
-        for node in pool.nodes[1:]
-        for row in await evidence(pool.hub.admin, node)
-        if row["job_id"] == caught
-    ]
+    told = [row for node in pool.nodes[1:] for row in await evidence(pool.hub.admin, node) if row["job_id"] == caught]
     assert [(row["evidence"], row["weight"], row["verified"]) for row in told] == [("verified", 1, True)] * 2
 
 
@@ -141,10 +126,7 @@ async def test_a_checked_result_is_told_once_and_a_violation_is_one(pool: Pool) 
 
 
 async def test_an_owner_sees_what_runs_since_when_and_what_it_pays(any_hub: HubDouble) -> None:
-    sam, pia = (
-        await any_hub.account("sam", "submitter"),
-        await any_hub.account("pia", "provider", "submitter"),
-    )
+    sam, pia = (await any_hub.account("sam", "submitter"), await any_hub.account("pia", "provider", "submitter"))
     node = await any_hub.node(pia)
     [job_id] = await submit(sam, spec={"name": "secret plan", **HOUR})
     [grant] = await node.take()
@@ -168,9 +150,8 @@ async def test_an_owner_sees_what_runs_since_when_and_what_it_pays(any_hub: HubD
     [own] = await submit(pia, spec={"name": "my own"})
     await node.take()
     [attempt] = (await got(pia, path))["attempts"]
-    assert (attempt["job_id"], attempt["job_name"], attempt["own"], attempt["earns"]) == (
-        own,
-        "my own",
-        True,
-        0,
-    )
+    assert (attempt["job_id"], attempt["job_name"], attempt["own"], attempt["earns"]) == (own, "my own", True, 0)
+
+
+def test_every_kind_of_evidence_can_be_shown() -> None:
+    assert set(get_args(EvidenceKind)) == {*Evidence, "inherited"}

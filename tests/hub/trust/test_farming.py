@@ -1,4 +1,4 @@
-"""A record that friends make for each other: it counts only where the pool chose who checks."""
+"""Nodes of friends that check each other: their record counts only where the pool chose who checks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from computepool.hub.settlement.verification import unconfirmed
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import BOTH, hub_fixture
-from tests.hub.money.test_holds import HOUR
-from tests.hub.settlement.test_verification import GRANT, answer, others
 from tests.hub.submitting import job, submit
+from tests.hub.verifying import GRANT, answer
+from tests.hub.working import HOUR, others
 
-hub = hub_fixture(
-    on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", newcomer_jobs=5
-)
+hub = hub_fixture(on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", newcomer_jobs=5)
 
 
 async def lend(hub: HubDouble, *tags: str) -> list[NodeDouble]:
-    """A node of an owner of its own for each of these, with that tag."""
+    """One node for each tag, each with its own owner."""
     found = []
     for number, tag in enumerate(tags):
         name = f"{tag}{number}{hub.hub.clock.entropy(4).hex()}"
@@ -44,7 +42,7 @@ async def run_twice(
     return [first, second]
 
 
-async def test_a_private_tag_makes_no_streak_and_pays_no_dues(hub: HubDouble) -> None:
+async def test_a_private_tag_makes_no_streak_and_no_progress_of_a_newcomer(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     friends = await lend(hub, "club", "club")
     await lend(hub, "any", "any")
@@ -60,14 +58,11 @@ async def test_a_private_tag_makes_no_streak_and_pays_no_dues(hub: HubDouble) ->
     assert {row["evidence"] for row in evidence} == {"narrow"}
 
 
-async def test_nor_does_any_other_way_to_name_ones_friends(hub: HubDouble, subtests: pytest.Subtests) -> None:
+async def test_no_other_way_to_choose_ones_friends_makes_a_streak(hub: HubDouble, subtests: pytest.Subtests) -> None:
     sam = await hub.account("sam", "submitter")
     friends = await lend(hub, "club", "club")
     strangers = await lend(hub, "any", "any")
-    wishes: list[dict[str, Any]] = [
-        {"exclude_tags": ["any"]},
-        {"exclude_hosts": [node.node_id for node in strangers]},
-    ]
+    wishes: list[dict[str, Any]] = [{"exclude_tags": ["any"]}, {"exclude_hosts": [node.node_id for node in strangers]}]
     for wish in wishes:
         with subtests.test(wish=wish):
             await run_twice(hub, sam, friends, needs=wish)
@@ -94,7 +89,7 @@ async def test_what_friends_say_of_their_machines_makes_no_record(
     assert {(each["streak"], each["newcomer_jobs_done"]) for each in records} == {(0, 0)}
 
 
-async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDouble) -> None:
+async def test_a_check_counts_where_the_pool_chose_the_nodes_even_in_a_small_pool(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     nodes = await lend(hub, "any", "any")
     await run_twice(hub, sam, nodes)
@@ -105,7 +100,7 @@ async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDo
 
 
 @pytest.mark.soak
-async def test_a_later_check_by_a_friend_counts_as_little(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
+async def test_a_later_check_by_a_friend_does_not_count_either(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     [first] = await lend(hub, "club")
     [job_id] = await submit(sam, spec=HOUR, needs={"tags": ["club"]})
     await answer(hub, [first])

@@ -1,4 +1,4 @@
-"""A node that is accused: it is tested with jobs whose results are known, then cleared or banned, and people can look again."""
+"""Probation: an accused node is tested with jobs of known results, then cleared or banned, and a review can be requested."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import BOTH, hub_fixture
-from tests.hub.settlement.test_verification import GRANT, others
 from tests.hub.submitting import job, submit
-from tests.hub.working import granted
+from tests.hub.verifying import GRANT
+from tests.hub.working import granted, others
 
 #: Cheap enough to be used as tests.
 SHORT = {"timeout_s": 60}
@@ -34,14 +34,12 @@ SHORT = {"timeout_s": 60}
 FRAMED = {"prefer_tags": ["n0"], "exclude_tags": ["n3", "n4"]}
 
 
-hub = hub_fixture(
-    on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", probe_round_s=10_000
-)
+hub = hub_fixture(on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", probe_round_s=10_000)
 
 
 @dataclass
 class Town:
-    """Long-standing people and nodes; two accounts made to frame one of them; and what every node answers."""
+    """Established accounts and nodes, and two new accounts that try to frame one of the nodes."""
 
     hub: HubDouble
     nodes: list[NodeDouble]
@@ -53,10 +51,8 @@ class Town:
     def victim(self) -> NodeDouble:
         return self.nodes[0]
 
-    async def run(
-        self, client: httpx2.AsyncClient, nodes: list[NodeDouble], *, lies: Any = (), **said: Any
-    ) -> str:
-        """A job, run until it is done; `lies`: the nodes whose answer is another."""
+    async def run(self, client: httpx2.AsyncClient, nodes: list[NodeDouble], *, lies: Any = (), **said: Any) -> str:
+        """Run a job until it is done. `lies`: nodes that answer wrongly."""
         [job_id] = await submit(client, spec=SHORT, **said)
         used: list[NodeDouble] = []
         while (await job(client, job_id))["state"] != "succeeded":
@@ -76,7 +72,7 @@ class Town:
         assert await node.report(grant.attempt_id, ran_ms=1_000, result=result) == "accepted"
 
     async def frame(self) -> None:
-        """Programs that differ on the victim's machine: three of them, of two accounts."""
+        """Submit three jobs from two accounts that give another result on the victim's node."""
         for framer in (*self.framers, self.framers[0]):
             await self.run(framer, self.nodes[:3], lies=[self.victim], needs=FRAMED)
 
@@ -109,7 +105,7 @@ async def town(hub: HubDouble) -> Town:
 
 
 @pytest.mark.soak
-async def test_a_framed_node_is_tested_and_cleared(town: Town) -> None:
+async def test_a_node_wrongly_accused_is_tested_and_cleared(town: Town) -> None:
     await town.frame()
     known = await town.known()
     assert (known["violation_count"], known["banned_at_ms"], known["streak"]) == (3, None, 0)
@@ -137,7 +133,7 @@ async def test_no_node_can_tell_a_test_from_a_job(town: Town) -> None:
     assert grant.account_id != "acc_pool"
 
 
-async def test_who_answers_wrong_is_banned_and_people_can_look_again(town: Town) -> None:
+async def test_a_node_that_fails_its_tests_is_banned_and_its_owner_can_request_a_review(town: Town) -> None:
     await town.frame()
     for number in range(PROBES_WRONG):
         assert (await town.known())["banned_at_ms"] is None, number
@@ -201,14 +197,10 @@ async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
 
 
 @pytest.mark.soak
-async def test_who_sends_many_jobs_is_drawn_no_more_often(
-    town: Town, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_sends_many_jobs_is_drawn_no_more_often(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     for state in ("paused", "active"):
         for node in town.nodes[:3]:
-            (
-                await town.hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": state})
-            ).raise_for_status()
+            (await town.hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": state})).raise_for_status()
         if state == "paused":
             for _ in range(3):
                 await town.run(town.people[0], town.nodes[3:])

@@ -1,4 +1,4 @@
-"""What submitters' jobs do to nodes of others becomes their reputation, in the transaction that records it."""
+"""Submitters' reputations follow from their jobs on others' nodes, in the transaction that records them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tm
             await node.report(grant.attempt_id, **TIMEOUT)
         seen = hub.hub.nodes.registry.fleet.submitter_score(account_id)
         assert seen < fresh
-        stored = await hub.hub.store.read(lambda c: submitter_reputation_rows.load(c, [account_id]))
+        stored = await hub.hub.store.read(lambda c: submitter_reputation_rows.changed_since(c, 0))
     async with running_hub(tmp_path, clock=clock) as hub:
         assert hub.hub.nodes.registry.fleet.submitter_score(account_id) == seen
-        assert hub.hub.trust.submitters.of(account_id) == stored[account_id]
-        hub.hub.trust.submitters.follow({account_id: stored[account_id].__class__()})  # as if nobody had told
+        assert hub.hub.trust.submitters == stored
+        hub.hub.trust.submitters.clear()  # as if a notification was lost
         await submitter_reputation.refresh(hub.hub)
         assert hub.hub.nodes.registry.fleet.submitter_score(account_id) == seen

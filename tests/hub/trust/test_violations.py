@@ -1,4 +1,4 @@
-"""What a node's owner is told when it was wrong, and that nobody gets at the account which pays for looking."""
+"""Notices to the owner of a node that was wrong, and the pool's own account, which nobody can use."""
 
 from __future__ import annotations
 
@@ -24,18 +24,11 @@ async def test_a_nodes_owner_is_told_of_each_violation_of_the_probation_and_of_t
     key = await pool.hub.admin.post("/keys", json={"name": "k", "account_id": owner})
     mine = pool.hub.client(key.json()["key"])
     told = (await mine.get("/events", params={"node_id": node_id, "limit": 500})).json()["events"]
-    mattering = [
-        one for one in told if one["action"] in ("node.penalised", "node.probation", "node.pardoned")
-    ]
-    assert [one["action"] for one in mattering] == ["node.penalised"] * 2 + [
-        "node.probation",
-        "node.pardoned",
-    ]
+    mattering = [one for one in told if one["action"] in ("node.penalised", "node.probation", "node.pardoned")]
+    assert [one["action"] for one in mattering] == ["node.penalised"] * 2 + ["node.probation", "node.pardoned"]
     assert [one["data"]["job_id"] for one in mattering[:3]] == caught
     sentences = [one["data"]["sentence"] for one in mattering[:3]]
-    for sentence, words in zip(
-        sentences, ("3 within 30 days", "3 within 30 days", "on probation"), strict=True
-    ):
+    for sentence, words in zip(sentences, ("3 within 30 days", "3 within 30 days", "on probation"), strict=True):
         assert words in sentence
     theirs = (await pool.sam.get("/events", params={"limit": 500})).json()["events"]
     assert not {"node.penalised", "node.probation"} & {one["action"] for one in theirs}

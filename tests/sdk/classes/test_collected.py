@@ -1,4 +1,4 @@
-"""Who comes back to a map finds a value for each item, also where several travelled in one job."""
+"""Reading a map later: each item has its own value, even if several shared a job."""
 
 from __future__ import annotations
 
@@ -27,40 +27,28 @@ from computepool.sdk.resources.groups import GroupApi
 from tests.sdk.fake_hub import FakeHub
 
 BUNDLE = bundles.answer([bundles.returned(values.encode((1, b"x"))), bundles.raised("ValueError: bad")])
-#: A job of three items, by its own word, whose result answers something else.
+#: The result of a job that claims to have three items but returned a list.
 LIST = values.encode([7, 8])
-#: Job, items that count in it, answers in its result, those of its items that failed, its result.
+#: Job, items that count, items in its result, failed items, and the result.
 Kind = tuple[str, int, int | None, int, str]
 JOBS: tuple[Kind, ...] = (
     ("job_1", 2, None, 1, BUNDLE),
     ("job_2", 1, None, 0, values.encode("alone")),
     ("job_3", 3, None, 0, LIST),
 )
-#: Items that raised were sent again: both of the first job, one of the second, all of the third; the last is a batch of
-#: two calls that returned pairs.
-AGAIN: tuple[Kind, ...] = (
-    (
-        "job_1",
-        1,
-        3,
-        0,
-        bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")]),
-    ),
-    (
-        "job_2",
-        2,
-        3,
-        1,
-        bundles.answer([bundles.raised("E: 3"), bundles.returned("8"), bundles.raised("E: 4")]),
-    ),
+#: Jobs whose items were resent after they raised: two of the first job, one of the second, all of the third. The last one
+#: is a batch of two calls that returned pairs.
+RESENT: tuple[Kind, ...] = (
+    ("job_1", 1, 3, 0, bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")])),
+    ("job_2", 2, 3, 1, bundles.answer([bundles.raised("E: 3"), bundles.returned("8"), bundles.raised("E: 4")])),
     ("job_3", 0, 2, 0, values.encode("no answer to two items")),
     ("job_4", 1, 1, 0, "9"),
     ("job_5", 2, 1, 0, values.encode([[0, 1], [0, 2]])),
 )
 
 
-class Kept(GroupApi):
-    """What a hub would say of a group with these jobs."""
+class FakeGroup(GroupApi):
+    """A group with these jobs."""
 
     def __init__(self, jobs: tuple[Kind, ...] = JOBS) -> None:
         self.jobs = jobs
@@ -79,11 +67,9 @@ class Kept(GroupApi):
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
         for job_id, bundled, carried, failed, text in self.jobs:
-            wanted = {"all": True, "results": bundled > failed, "failures": failed > 0}
-            if wanted[which]:
-                item = GroupItem(
-                    job_id=job_id, state="succeeded", result=text, bundled=bundled, carried=carried
-                )
+            matches = {"all": True, "results": bundled > failed, "failures": failed > 0}
+            if matches[which]:
+                item = GroupItem(job_id=job_id, state="succeeded", result=text, bundled=bundled, carried=carried)
                 yield item.model_copy(update={"items_failed": failed})
 
     def summary(self, group_id: str) -> GroupSummary:
@@ -94,8 +80,8 @@ class Kept(GroupApi):
         )  # fmt: skip
 
 
-def test_values_and_items_are_those_of_each_item() -> None:
-    collector = Collector(Kept(), "grp_1")
+def test_each_item_of_a_bundle_has_its_value_or_error() -> None:
+    collector = Collector(FakeGroup(), "grp_1")
     assert list(collector.values()) == [("job_1/0", (1, b"x")), ("job_2", "alone"), ("job_3", [7, 8])]
     assert [item.key for item in collector.items()] == ["job_1/0", "job_1/1", None, None]
     assert [item.key for item in collector.items("results")] == ["job_1/0", None, None]
@@ -106,7 +92,7 @@ def test_values_and_items_are_those_of_each_item() -> None:
 
 
 def test_a_fetched_group_has_a_line_for_each_item(tmp_path: Path) -> None:
-    pool: Any = SimpleNamespace(groups=Kept())
+    pool: Any = SimpleNamespace(groups=FakeGroup())
     fetched = fetch_group(pool, "grp_1", tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert fetched.items == len(lines) == 4
@@ -120,17 +106,15 @@ def test_a_fetched_group_has_a_line_for_each_item(tmp_path: Path) -> None:
     assert (lines[1]["error"], "result" in lines[1]) == ("ValueError: bad", False)
 
 
-def test_a_sealed_file_is_opened_once_and_the_manifest_tells_what_lies_there(
+def test_a_sealed_file_is_fetched_once_and_the_manifest_lists_the_opened_file(
     hub: FakeHub, pool: Pool, tmp_path: Path
 ) -> None:
     public = sealing.public_bytes(keys.init().public)
     secret = sealing.seal_bytes(b"secret", to=public, about=About("job_1", OUTPUT, "a.bin"))
     files = [pool.artifacts.put_bytes(secret, name="a.bin"), pool.artifacts.put_bytes(b"plain", name="b.bin")]
 
-    class Sealed(Kept):
-        def items(
-            self, group_id: str, *, which: str = "all", after: str | None = None
-        ) -> Iterator[GroupItem]:
+    class Sealed(FakeGroup):
+        def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
             outputs = [OutputFile(name=file.name, digest=file.digest, size=file.size) for file in files]
             yield GroupItem(job_id="job_1", state="succeeded", outputs=outputs)
 
@@ -149,49 +133,39 @@ def test_a_sealed_file_is_opened_once_and_the_manifest_tells_what_lies_there(
             (hashlib.sha256(b"secret").hexdigest(), files[0].digest),
             (files[1].digest, None),
         ]
-    assert hub.count("GET", f"/artifacts/{files[0].digest}") == 2, (
-        "asked for when it was sent, and fetched once"
-    )
+    assert hub.count("GET", f"/artifacts/{files[0].digest}") == 2, "once for the upload, and once for the download"
     (folder / "files" / "job_1" / "a.bin").write_bytes(b"edited")
     fetch_group(there, "grp_1", folder)
     assert (folder / "files" / "job_1" / "a.bin").read_bytes() == b"secret"
 
 
-def test_what_cannot_be_read_stands_in_its_place_and_hides_no_other(pool: Pool) -> None:
+def test_an_unreadable_value_is_replaced_by_its_error(pool: Pool) -> None:
     words = pool.artifacts.put_bytes(b"\xff\xfe", name="result").digest
     sealed = sealing.seal_bytes(b"1", to=bytes(32 * [9]), about=About("job_3", RESULT))
     locked = pool.artifacts.put_bytes(sealed, name="result").digest
 
-    class Odd(Kept):
+    class Unreadable(FakeGroup):
         def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
             odd, both = '{"$set":5}', bundles.answer([bundles.returned('{"$set":5}'), bundles.returned("7")])
             artifacts = [{"result_artifact": digest} for digest in (words, locked, "0" * 64)]
-            all_of_them: list[Any] = [
-                {"result": odd},
-                *artifacts,
-                {"result": both, "bundled": 2},
-                {"result": "8"},
-            ]
-            for seq, told in enumerate(all_of_them, start=1):
-                said: Any = {"state": "succeeded", "reason": "completed", **told}
-                yield JobResult(seq=seq, job_id=f"job_{seq}", **said)
+            all_of_them: list[Any] = [{"result": odd}, *artifacts, {"result": both, "bundled": 2}, {"result": "8"}]
+            for seq, result in enumerate(all_of_them, start=1):
+                fields: Any = {"state": "succeeded", "reason": "completed", **result}
+                yield JobResult(seq=seq, job_id=f"job_{seq}", **fields)
 
-    groups = Odd()
+    groups = Unreadable()
     groups._transport, groups._artifacts = pool.groups._transport, pool.artifacts
     found = dict(Collector(groups, "grp_1").values())
     unreadable = {key for key, value in found.items() if isinstance(value, ResultUnreadable)}
     assert unreadable == {"job_1", "job_2", "job_3", "job_4", "job_5/0"}
-    assert [(key, value) for key, value in found.items() if key not in unreadable] == [
-        ("job_5/1", 7),
-        ("job_6", 8),
-    ]
+    assert [(key, value) for key, value in found.items() if key not in unreadable] == [("job_5/1", 7), ("job_6", 8)]
     for result in list(groups.results("grp_1"))[:2]:
         with pytest.raises(ResultUnreadable):
             groups.read(result)
 
 
-def test_items_that_were_sent_again_are_those_of_their_new_jobs(tmp_path: Path) -> None:
-    collector = Collector(Kept(AGAIN), "grp_1")
+def test_resent_items_are_read_from_their_new_jobs(tmp_path: Path) -> None:
+    collector = Collector(FakeGroup(RESENT), "grp_1")
     pairs = ("job_5", [[0, 1], [0, 2]])
     assert list(collector.values()) == [("job_1/1", 7), ("job_2/1", 8), ("job_4", 9), pairs]
     names = ["job_1/1", "job_2/1", "job_2/2", "job_4", "job_5"]
@@ -201,26 +175,22 @@ def test_items_that_were_sent_again_are_those_of_their_new_jobs(tmp_path: Path) 
     ]
     assert [(item.key, item.error) for item in collector.items("failures")] == [("job_2/2", "E: 4")]
 
-    fetch_group(SimpleNamespace(groups=Kept(AGAIN)), "grp_1", tmp_path)  # type: ignore[arg-type]
+    fetch_group(SimpleNamespace(groups=FakeGroup(RESENT)), "grp_1", tmp_path)  # type: ignore[arg-type]
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert [(line["job_id"], line.get("item")) for line in lines] == [
         ("job_1", 1), ("job_2", 1), ("job_2", 2), ("job_4", None), ("job_5", None),
     ]  # fmt: skip
 
 
-def test_the_items_of_a_map_go_by_their_numbers(tmp_path: Path) -> None:
+def test_the_items_of_a_map_are_named_by_their_numbers(tmp_path: Path) -> None:
     answer = bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")])
 
-    class Numbered(Kept):
-        """Three jobs of three items: of a map of its own, of one in a shared group, and one with a name of its own."""
+    class Numbered(FakeGroup):
+        """Jobs of three items: of a map with its own group, of a map in a shared group, and with a key like a range."""
 
-        def items(
-            self, group_id: str, *, which: str = "all", after: str | None = None
-        ) -> Iterator[GroupItem]:
+        def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
             for key in ("10-12", "map-0a/1000-1002", "10-20"):
-                yield GroupItem(
-                    key=key, job_id="job_1", state="succeeded", result=answer, bundled=2, carried=3
-                )
+                yield GroupItem(key=key, job_id="job_1", state="succeeded", result=answer, bundled=2, carried=3)
 
     collector = Collector(Numbered(), "grp_1")
     assert [item.key for item in collector.items()] == [

@@ -1,4 +1,4 @@
-"""Job classes in real sandboxes: each way a report can go ends in one outcome. The table is in docs/jobs.md."""
+"""Job classes in real sandboxes: every kind of report has one outcome. The table is in docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -77,11 +77,9 @@ class Count(ComputeJob[State]):
         }
 
 
-def test_state_class_and_helpers_travel_to_a_node_that_has_none_of_them(pool: Pool) -> None:
+def test_the_state_the_class_and_its_helpers_are_sent_to_the_node(pool: Pool) -> None:
     state = State(
-        text="three short words",
-        points=[Point(2, 3), Point(1, 1)],
-        colours={"a": Colour.RED, "b": Colour.BLUE},
+        text="three short words", points=[Point(2, 3), Point(1, 1)], colours={"a": Colour.RED, "b": Colour.BLUE}
     )
     future = pool.submit_job(Count, state, tags="linux")
     report = future.result(60)
@@ -95,13 +93,13 @@ def test_state_class_and_helpers_travel_to_a_node_that_has_none_of_them(pool: Po
     }
     assert report["words"] == 3
     assert pool.jobs.get(future.job_id).kind is JobKind.CLASS
-    assert pool.future(future.job_id).result(10).payload == report.payload
-    assert state.words == 0, "the caller's own state is not touched"
-    assert pool.submit(Count, state).result(60)["words"] == 3, "submit() knows a job class, too"
+    assert pool.future(future.job_id).result(60).payload == report.payload
+    assert state.words == 0, "the caller's state is unchanged"
+    assert pool.submit(Count, state).result(60)["words"] == 3, "submit() accepts a job class, too"
 
 
 class Reports(ComputeJob[State]):
-    """Does what `state.do` says; each is a way that a report can go. No `assert`: pytest's would need pytest there."""
+    """Calls the method `state.do`. Contains no `assert`, because pytest's would need pytest on the node."""
 
     def run_compute_job(self) -> None:
         getattr(self, self.state.do)()
@@ -204,17 +202,15 @@ FAILURES: list[tuple[type[ComputeJob[State]], str, str]] = [
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    ("job_class", "do", "words"), FAILURES, ids=lambda v: v if isinstance(v, str) else v.__name__
-)
-def test_a_wrong_report_fails_the_job_with_clear_words(
+@pytest.mark.parametrize(("job_class", "do", "words"), FAILURES, ids=lambda v: v if isinstance(v, str) else v.__name__)
+def test_an_invalid_report_fails_the_job_with_a_clear_message(
     pool: Pool, job_class: type[ComputeJob[State]], do: str, words: str
 ) -> None:
     future = pool.submit_job(job_class, State(text="x", do=do))
     with pytest.raises(JobFailed, match=words):
         future.result(60)
     view = pool.jobs.get(future.job_id)
-    assert (view.state, len(view.tries)) == ("failed", 1), "once is enough: it is the job's own fault"
+    assert (view.state, len(view.tries)) == ("failed", 1), "not retried, because the job itself is at fault"
 
 
 class FailsLate(ComputeJob[State]):
@@ -224,7 +220,7 @@ class FailsLate(ComputeJob[State]):
 
 
 @pytest.mark.soak
-def test_the_files_of_a_failed_job_are_there_to_look_at(pool: Pool) -> None:
+def test_the_output_files_of_a_failed_job_are_kept(pool: Pool) -> None:
     future = pool.submit_job(FailsLate, State(text="x"))
     with pytest.raises(JobFailed, match="in the end"):
         future.result(60)
@@ -234,13 +230,13 @@ def test_the_files_of_a_failed_job_are_there_to_look_at(pool: Pool) -> None:
 
 
 @pytest.mark.soak
-def test_the_first_report_stands_when_the_second_is_refused_and_caught(pool: Pool) -> None:
+def test_the_first_report_counts_if_the_second_is_refused(pool: Pool) -> None:
     report = pool.submit_job(Reports, State(text="x", do="twice_caught")).result(60)
     assert (report.payload, report.outputs) == ({"n": 1}, ())
     assert report.output == "refused\nrefused\n"
 
 
-def test_a_file_is_reported_with_words_beside_it(pool: Pool, tmp_path: Path) -> None:
+def test_a_file_is_reported_with_a_result_beside_it(pool: Pool, tmp_path: Path) -> None:
     report = pool.submit_job(Reports, State(text="bundle-a", do="file")).result(60)
     assert (report.payload, report.output) == ({"bundle": "bundle-a"}, "moved\n")
     assert {path.name: path.read_bytes() for path in report.download(tmp_path)} == {"result.db": b"rows"}
@@ -258,14 +254,14 @@ class Leftovers(ComputeJob[State]):
 
 
 @pytest.mark.soak
-def test_a_work_folder_is_the_jobs_own_and_goes_with_it(pool: Pool) -> None:
-    """The second job is served by the same warm worker."""
+def test_a_work_folder_is_private_and_removed_with_its_job(pool: Pool) -> None:
+    """The second job runs in the same warm worker."""
     seen = [pool.submit_job(Leftovers, State(text="")).result(60)["folders"] for _ in range(2)]
     assert seen == [1, 1]
 
 
 @pytest.mark.soak
-def test_a_class_of_an_installed_package_travels_unless_the_job_brings_the_package(
+def test_a_class_of_an_installed_package_is_sent_with_its_package(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_installed(tmp_path, monkeypatch)
@@ -275,7 +271,7 @@ def test_a_class_of_an_installed_package_travels_unless_the_job_brings_the_packa
 
 
 def make_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder that counts as one of installed packages, with a helper in a module of its own."""
+    """A package with a helper module, in a folder that counts as one of installed packages."""
     from computepool.sdk.code import own_modules
 
     package = folder / "lab_tools"
@@ -292,7 +288,8 @@ def make_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    def build_result_payload(self):\n        return {'triple': self.state.number}\n"
     )
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(own_modules, "_INSTALLED", (*own_modules._INSTALLED, f"{folder}{os.sep}"))
+    installed = (*own_modules._installed_folders(), f"{folder}{os.sep}")
+    monkeypatch.setattr(own_modules, "_installed_folders", lambda: installed)
 
 
 SCRIPT = """
@@ -312,7 +309,7 @@ class State(ComputeJobState):
     inner: list[Inner] = field(default_factory=list)
 
 class Job(ComputeJob[State]):
-    def __init__(self, state):  # its author's own names, and no super().__init__
+    def __init__(self, state):  # attributes of its own, and no super().__init__
         self.state, self._run, self._report, self._files = state, "mine", "mine", "mine"
     def run_compute_job(self):
         self.good = [inner.kind is Kind.GOOD and type(inner) is Inner for inner in self.state.inner]
@@ -325,15 +322,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.soak
-def test_everything_may_be_defined_in_the_script_itself(class_pool: RealPool, tmp_path: Path) -> None:
+def test_everything_may_be_defined_in_the_main_script(class_pool: RealPool, tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(SCRIPT)
     env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
     done = subprocess.run(
         [sys.executable, "main.py"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.stdout == "{'good': [True], 'mine': ['mine', 'mine', 'mine'], 'name': '__main__'}\n", (
-        done.stderr
-    )
+    assert done.stdout == "{'good': [True], 'mine': ['mine', 'mine', 'mine'], 'name': '__main__'}\n", done.stderr
 
 
 class Undecorated(ComputeJobState):
@@ -350,24 +345,24 @@ class MoreState(State):
 
 
 @pytest.mark.soak
-def test_where_the_state_says(pool: Pool) -> None:
-    """Nobody else is there, so what is excluded waits, and says for what."""
+def test_a_job_runs_only_where_its_state_allows(pool: Pool) -> None:
+    """There is only one node, so a job that excludes it waits."""
     excluded: list[dict[str, Any]] = [
         {"required_host_tags": ("gpu",)},
         {"excluded_host_tags": "linux"},
         {"excluded_host_names": (NODE,)},
         {"home_host_name": NODE},
     ]
-    for wish in excluded:
-        future = pool.submit_job(Count, State(text="a", **wish))
+    for fields in excluded:
+        future = pool.submit_job(Count, State(text="a", **fields))
         why = future.why()
-        assert (why.state, why.eligible_now) == ("queued", 0), wish
+        assert (why.state, why.eligible_now) == ("queued", 0), fields
         assert future.cancel()
     home = State(text="a", home_host_name=NODE, allow_home_compute=True, preferred_host_tags=("gpu",))
     assert pool.submit_job(Count, home).result(60)["words"] == 1
 
 
-WAYS: list[tuple[str, Callable[[], Any], str]] = [
+INVALID: list[tuple[str, Callable[[], Any], str]] = [
     ("not a job class", lambda: (pow, State(text="")), "is not a subclass of ComputeJob"),
     ("another state", lambda: (Count, ComputeJobState()), "takes states of State, not ComputeJobState"),
     ("a field", lambda: (Count, State(text="", points=[threading.Lock()])), r"State\.points\[0\]: _thread"),  # type: ignore[list-item]
@@ -377,13 +372,13 @@ WAYS: list[tuple[str, Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "words"), [way[1:] for way in WAYS], ids=[way[0] for way in WAYS])
-def test_what_cannot_be_sent_is_refused_before_it_is(pool: Pool, make: Callable[[], Any], words: str) -> None:
+@pytest.mark.parametrize(("make", "words"), [row[1:] for row in INVALID], ids=[row[0] for row in INVALID])
+def test_an_invalid_class_or_state_is_refused_before_sending(pool: Pool, make: Callable[[], Any], words: str) -> None:
     with pytest.raises(computepool.ComputePoolError, match=words):
         pool.submit_job(*make())
 
 
-def test_a_dry_run_here_has_the_same_outcomes(tmp_path: Path) -> None:
+def test_a_local_run_has_the_same_outcomes(tmp_path: Path) -> None:
     report = Reports.run_locally(State(text="b", do="file"), folder=tmp_path / "out")
     assert (report.payload, [path.name for path in report.outputs]) == ({"bundle": "b"}, ["result.db"])
     assert Count.run_locally(State(text="a b")).payload["words"] == 2
@@ -393,7 +388,7 @@ def test_a_dry_run_here_has_the_same_outcomes(tmp_path: Path) -> None:
     assert "COMPUTEPOOL_OUTPUTS" not in os.environ
 
 
-def test_what_the_page_about_job_classes_shows_is_so() -> None:
+def test_the_examples_in_the_docs_are_correct() -> None:
     page = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text()
     [code] = re.findall(r"```python\n(from dataclasses.+?)pool = connect", page, re.S)
     names: dict[str, Any] = {"__name__": "page"}
@@ -403,8 +398,4 @@ def test_what_the_page_about_job_classes_shows_is_so() -> None:
     for hook in re.findall(r"^\| `(\w+)\(", page, re.M):
         assert hasattr(ComputeJob, hook), hook
     for name in re.findall(r"`(\w+)`", page.partition("## The state")[2].partition("Everything else")[0]):
-        assert name in ComputeJobState.__dataclass_fields__ or name in (
-            "False",
-            "True",
-            "submit_compute_job_group",
-        )
+        assert name in ComputeJobState.__dataclass_fields__ or name in ("False", "True", "submit_compute_job_group")

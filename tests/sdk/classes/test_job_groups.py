@@ -1,4 +1,4 @@
-"""Groups of job classes: what is registered, submitted, refused and continued."""
+"""Groups of job classes: registration, submission, refusal and continuation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from computepool.sdk.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 from tests.sdk.conftest import NODE
 
 pytestmark = [
@@ -64,14 +65,14 @@ def states(count: int = 3, **wishes: Any) -> list[LengthState]:
     return [LengthState(job_key=f"key-{n}", text="x" * (n + 1), **wishes) for n in range(count)]
 
 
-def test_every_key_has_one_outcome_and_files_come_with_their_reports(pool: Pool, tmp_path: Path) -> None:
-    """Keys are given where they are missing; a job that fails is an outcome, too."""
-    wanted = [
+def test_every_key_has_one_outcome_and_reports_have_files(pool: Pool, tmp_path: Path) -> None:
+    """Missing keys are assigned, and a failed job is an outcome, too."""
+    given = [
         LengthState(job_key="good", text="four"),
         LengthState(job_key="bad"),
         LengthState(text="a file", required_host_tags=("linux",)),
     ]
-    made = submit_compute_job_group(pool, Length, wanted, return_home_when_complete=False, name="lengths")
+    made = submit_compute_job_group(pool, Length, given, return_home_when_complete=False, name="lengths")
     assert (sorted(made.job_ids), made.failures) == (["bad", "good", "job-3"], {})
     summary = made.drain(60)
     assert (summary.name, summary.succeeded, summary.failed, summary.pending) == ("lengths", 2, 1, 0)
@@ -82,13 +83,11 @@ def test_every_key_has_one_outcome_and_files_come_with_their_reports(pool: Pool,
     reports = {report.key: report for report in made.reports()}
     assert {key: report["length"] for key, report in reports.items()} == {"good": 4, "job-3": 6}
     assert [path.read_text() for path in reports["job-3"].download(tmp_path)] == ["a file"]
-    assert wanted[2].job_key == "", "the caller's states are not touched"
+    assert given[2].job_key == "", "the caller's states are unchanged"
 
 
 @pytest.mark.soak
-def test_keys_are_registered_before_any_job_and_specs_are_shared(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_registered_before_any_job_and_specs_are_shared(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, tuple[str, ...]]] = []
     submit = pool.jobs.submit
 
@@ -110,16 +109,14 @@ def test_keys_are_registered_before_any_job_and_specs_are_shared(
     made.collector.cancel()
 
 
-def test_an_interrupted_submitter_is_continued_and_nothing_is_submitted_twice(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_submission_is_continued_without_duplicates(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_groups, "ITEMS_MAX", 2)
     submit, calls = pool.jobs.submit, list[int]()
 
     def dying(spec: Any, **request: Any) -> Any:
         calls.append(len(request["items"]))
         if len(calls) == 2:
-            submit(spec, **request)  # it reached the hub, and the answer did not come back
+            submit(spec, **request)  # it reached the hub, but the reply was lost
             raise HubUnreachable("gone")
         return submit(spec, **request)
 
@@ -155,7 +152,7 @@ with connect() as pool:
 
 
 @pytest.mark.soak
-def test_a_submitter_that_is_killed_in_the_middle_is_continued(class_pool: RealPool, pool: Pool) -> None:
+def test_the_submission_of_a_killed_program_is_continued(class_pool: RealPool, pool: Pool) -> None:
     env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
     child = subprocess.Popen([sys.executable, "-c", SUBMITTER], env=env, cwd=Path(__file__).parents[3])
 
@@ -165,29 +162,23 @@ def test_a_submitter_that_is_killed_in_the_middle_is_continued(class_pool: RealP
 
     group_id = wait_until(some, 60, "the first jobs are there")
     child.kill()
-    child.wait(10)
+    child.wait(60)
     counts = pool.groups.get(group_id).counts
     assert 0 < counts["queued"] < 1000 == counts["queued"] + counts["expected"]
-    made = submit_compute_job_group(
-        pool, Length, states(1000, required_host_tags=("never",)), group_id=group_id
-    )
+    made = submit_compute_job_group(pool, Length, states(1000, required_host_tags=("never",)), group_id=group_id)
     assert len(set(made.job_ids.values())) == 1000
     assert pool.groups.get(group_id).counts == {"queued": 1000}
     made.collector.cancel()
 
 
 @pytest.mark.soak
-def test_two_submitters_of_one_group_do_not_disturb_each_other(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_programs_may_submit_the_same_group(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     group = pool.groups.create("both")
     submit = pool.jobs.submit
 
     def raced(spec: Any, **request: Any) -> Any:
         monkeypatch.setattr(pool.jobs, "submit", submit)
-        submit(
-            spec, **{**request, "items": request["items"][:2]}
-        )  # the other one was quicker with two of them
+        submit(spec, **{**request, "items": request["items"][:2]})  # the other program submitted two of them first
         return submit(spec, **request)
 
     monkeypatch.setattr(pool.jobs, "submit", raced)
@@ -198,7 +189,7 @@ def test_two_submitters_of_one_group_do_not_disturb_each_other(
 
 
 @pytest.mark.soak
-def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
+def test_a_job_that_is_refused_fails_its_key(pool: Pool) -> None:
     mixed = [LengthState(job_key="bad", required_host_tags=("no such tag!" * 20,)), *states(1)]
     made = submit_compute_job_group(pool, Length, mixed, return_home_when_complete=False)
     assert (set(made.job_ids), set(made.failures)) == ({"key-0"}, {"bad"})
@@ -209,17 +200,17 @@ def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
 
 
 @pytest.mark.soak
-def test_a_full_quota_fails_no_key_for_good(
+def test_a_temporary_refusal_does_not_fail_keys(
     class_pool: RealPool, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_groups, "ITEMS_MAX", 2)
     client = class_pool.account("small", "submitter")
     client.transport.retry_for = 0.3
     account = client.accounts.me().id
-    wanted: Any = {"states": states(6, required_host_tags=("never",)), "return_home_when_complete": False}
+    request: Any = {"states": states(6, required_host_tags=("never",)), "return_home_when_complete": False}
     pool.accounts.set_quotas(account, jobs_open_max=4)
     with pytest.raises(RateLimited) as stopped:
-        submit_compute_job_group(client, Length, **wanted)
+        submit_compute_job_group(client, Length, **request)
     [group] = client.groups.list()
     assert group.id in stopped.value.__notes__[0]
     assert (group.counts, group.failed) == ({"queued": 4, "expected": 2}, 0)
@@ -230,8 +221,8 @@ def test_a_full_quota_fails_no_key_for_good(
             mock.patch.object(client.jobs, "submit", side_effect=refusal("not now")),
             pytest.raises(refusal, match="not now"),
         ):
-            submit_compute_job_group(client, Length, **wanted, group_id=group.id)
-    made = submit_compute_job_group(client, Length, **wanted, group_id=group.id)
+            submit_compute_job_group(client, Length, **request, group_id=group.id)
+    made = submit_compute_job_group(client, Length, **request, group_id=group.id)
     assert (len(made.job_ids), made.failures) == (6, {})
     assert client.groups.get(group.id).counts == {"queued": 6}
     made.collector.cancel()
@@ -278,7 +269,7 @@ REFUSED: list[tuple[str, Call, str]] = [
 
 
 @pytest.mark.parametrize(("call", "words"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_what_is_wrong_for_all_is_said_before_there_is_a_group(pool: Pool, call: Call, words: str) -> None:
+def test_an_error_in_all_jobs_is_raised_before_there_is_a_group(pool: Pool, call: Call, words: str) -> None:
     before = len(pool.groups.list(limit=1000))
     with pytest.raises(BadRequest, match=words):
         call(pool)
@@ -286,7 +277,7 @@ def test_what_is_wrong_for_all_is_said_before_there_is_a_group(pool: Pool, call:
 
 
 @pytest.mark.soak
-def test_home_is_found_by_the_states_the_environment_or_this_machine(
+def test_the_home_comes_from_the_states_the_environment_or_this_machine(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def home(**wishes: Any) -> str | None:
@@ -308,7 +299,7 @@ def test_home_is_found_by_the_states_the_environment_or_this_machine(
 
 
 @pytest.mark.soak
-def test_jobs_are_told_where_home_is_and_may_run_there_if_their_state_says_so(pool: Pool) -> None:
+def test_jobs_know_their_home_and_may_run_there_if_allowed(pool: Pool) -> None:
     made = submit_compute_job_group(pool, Length, states(2, allow_home_compute=True), home=NODE)
     made.drain(60)
     assert {report["home"] for report in made.reports()} == {NODE}
@@ -316,9 +307,7 @@ def test_jobs_are_told_where_home_is_and_may_run_there_if_their_state_says_so(po
 
 
 @pytest.mark.soak
-def test_somebody_with_one_machine_is_told_why_nothing_will_run(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_is_the_only_node_causes_a_warning(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     home = pool.nodes.find(NODE)
     monkeypatch.setattr(pool.nodes, "list", lambda **_: [home])
     with pytest.warns(UserWarning, match=f"{NODE} is the home and the only host.*allow_home_compute=True"):

@@ -1,4 +1,4 @@
-"""Job classes that go on: from a checkpoint when their host is lost, and at another host when they say so."""
+"""Job classes that resume from a checkpoint after a lost host, or move to another host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, JobFailed, Pool
-from computepool.testing.processes import FAST_AGENT, AgentProcess, RealPool, wait_until
+from computepool.testing.processes import FAST_AGENT, AgentProcess, RealPool
+from computepool.testing.waiting import wait_until
 from tests.sdk.conftest import NODE
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -65,7 +66,7 @@ class TooLate(Trip):
 
 
 class Long(ComputeJob[TripState]):
-    """Saves at step 3 of the first attempt, and would then go on for ever."""
+    """Saves at step 3 of its first attempt, which then never ends."""
 
     def run_compute_job(self) -> None:
         path = self.work_dir() / "rows.txt"
@@ -100,8 +101,8 @@ def hosts(pool: Pool, job_id: str) -> list[tuple[str, str]]:
     return [(attempt.node_name, attempt.state) for attempt in pool.jobs.get(job_id).tries]
 
 
-def test_state_and_registered_files_arrive_before_the_job_does(pool: Pool, tmp_path: Path) -> None:
-    """At a host that its tags and exclusions would have kept it from: the job itself has chosen."""
+def test_the_state_and_registered_files_move_with_the_job(pool: Pool, tmp_path: Path) -> None:
+    """Tags and exclusions do not apply to a host that the job itself names."""
     state = TripState(to=OTHER, required_host_tags=("linux",), excluded_host_names=(OTHER,))
     future = pool.submit_job(Trip, state)
     report = future.result(60)
@@ -113,25 +114,23 @@ def test_state_and_registered_files_arrive_before_the_job_does(pool: Pool, tmp_p
     assert report.payload == expected
     assert [path.read_text() for path in report.download(tmp_path)] == ["moved.txt of the first host"]
     assert hosts(pool, future.job_id) == [(NODE, "moved"), (OTHER, "succeeded")]
-    assert pool.jobs.get(future.job_id).retries == 0, "a move is no failure"
+    assert pool.jobs.get(future.job_id).retries == 0, "a move does not use up a retry"
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("job_class", "words"), [(Nowhere, "has no on_arrival"), (TooLate, "a move would lose its report")]
 )
-def test_a_move_that_would_lose_something_is_refused(pool: Pool, job_class: Any, words: str) -> None:
+def test_an_impossible_move_is_refused(pool: Pool, job_class: Any, words: str) -> None:
     with pytest.raises(JobFailed, match=words):
         pool.submit_job(job_class, TripState()).result(60)
 
 
 @pytest.mark.soak
-def test_a_lost_host_costs_what_came_after_the_checkpoint(
-    pool: Pool, other: AgentProcess, tmp_path: Path
-) -> None:
+def test_a_job_resumes_from_its_checkpoint_after_a_lost_host(pool: Pool, other: AgentProcess, tmp_path: Path) -> None:
     future = pool.submit_job(Long, TripState(preferred_host_tags=("roomy",)), exclude_tags="linux")
     wait_until(lambda: "saved True" in future.logs(), 60, "it has saved")
-    wait_until(lambda: pool.jobs.get(future.job_id).checkpoint is not None, 30, "the hub has it")
+    wait_until(lambda: pool.jobs.get(future.job_id).checkpoint is not None, 60, "the hub has it")
     other.restart()
     report = future.result(60)
     assert report.payload == {"seen": ["from 0, without its file", "from 3, with its file"], "step": 3}

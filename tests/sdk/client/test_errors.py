@@ -1,4 +1,4 @@
-"""What a function raised elsewhere is raised here: the same kind where it is Python's own, with its traceback, and picklable."""
+"""Errors of remote functions: of the same built-in type, with the remote traceback, and picklable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from computepool.protocol.jobs.jobs import JobResult
 from computepool.sdk.errors import ResultUnreadable, job_error, raised_error
 from computepool.sdk.jobs.outcome import read_value
 
-#: Kinds that mean something to the interpreter, or cannot be made from a sentence.
+#: Exceptions with a special meaning for the interpreter, or with other arguments.
 PLAIN = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
 KINDS = [
     kind
@@ -27,7 +27,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_pythons_own_exceptions_keep_their_kind_also_through_pickle(kind: type[Exception]) -> None:
+def test_a_built_in_exception_keeps_its_type_even_when_pickled(kind: type[Exception]) -> None:
     error = raised_error("job_1", f"Traceback (most recent call last):\n  File x\n{kind.__name__}: why\nmore")
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert isinstance(one, kind)
@@ -39,31 +39,29 @@ def test_pythons_own_exceptions_keep_their_kind_also_through_pickle(kind: type[E
 @pytest.mark.parametrize(
     "name", ["StopIteration", "SystemExit", "KeyboardInterrupt", "SyntaxError", "print", "mine.Own", "Own"]
 )
-def test_others_are_plain_failures(name: str) -> None:
+def test_any_other_exception_is_a_plain_job_failure(name: str) -> None:
     error = raised_error("job_1", f"Traceback\n{name}: why")
     assert type(error) is JobFailed
     assert type(pickle.loads(pickle.dumps(error))) is JobFailed
 
 
-def test_a_package_that_the_node_lacks_is_named_with_what_to_pass() -> None:
-    said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'numpy.linalg'"
-    error = raised_error("job_1", said)
+def test_a_missing_package_is_named_with_the_option_to_pass() -> None:
+    text = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'numpy.linalg'"
+    error = raised_error("job_1", text)
     assert f"dependencies=['numpy=={np.__version__}']" in str(error)
-    assert error.remote_error == said, "the node's words stay the node's"
+    assert error.remote_error == text, "the node's report is unchanged"
     assert "dependencies=" not in str(raised_error("job_1", "ValueError: No module named 'numpy'"))
-    assert "dependencies=" not in str(
-        raised_error("job_1", "ModuleNotFoundError: No module named '; rm -rf'")
-    )
+    assert "dependencies=" not in str(raised_error("job_1", "ModuleNotFoundError: No module named '; rm -rf'"))
 
 
 @given(st.text())
-def test_whatever_a_node_says_is_an_error_that_can_be_shown_and_pickled(text: str) -> None:
+def test_any_text_of_a_node_becomes_an_error_that_can_be_pickled(text: str) -> None:
     error = raised_error("job_1", text)
     assert isinstance(error, JobFailed)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_result_that_is_no_longer_kept_is_not_taken_for_none(pool: Pool) -> None:
+def test_a_deleted_result_is_an_error_rather_than_none(pool: Pool) -> None:
     gone = JobResult(
         seq=1, job_id="job_1", state=JobState.SUCCEEDED, reason=Reason.COMPLETED, result=None, dropped=True
     )
@@ -80,8 +78,8 @@ def look_up() -> None:
     {}["nothing"]
 
 
-def test_it_can_be_caught_by_its_kind(pool: Pool) -> None:
+def test_a_remote_exception_can_be_caught_by_its_type(pool: Pool) -> None:
     with pytest.raises(KeyError) as caught:
-        pool.submit(look_up).result(10)
+        pool.submit(look_up).result(60)
     assert "in look_up" in str(caught.value)
     assert "KeyError: 'nothing'" in str(caught.value)

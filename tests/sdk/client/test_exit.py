@@ -1,4 +1,4 @@
-"""The end of a program that left something open: it comes at once, and the terminal is as it was."""
+"""Programs that exit with open work: they end at once and restore the terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.sdk.fake_hub import FakeHub
 
 pytestmark = pytest.mark.process
 
-#: Each leaves something open in a different place; `pool` is connected, and the hub keeps all jobs waiting.
-ENDINGS = {
-    "a map of which nothing was taken": "run = pool.map(abs, range(50), progress=False); pool.flush()",
-    "a map in a session that others use": "run = pool.options().map(abs, range(50), progress=False, session=pool.session())",
+#: Programs that leave work open in different ways; the hub keeps all jobs queued.
+PROGRAMS = {
+    "an unused map": "run = pool.map(abs, range(50), progress=False); pool.flush()",
+    "a map in a shared session": "run = pool.options().map(abs, range(50), progress=False, session=pool.session())",
     "an executor's map": """
 executor = pool.executor()
 results = executor.map(abs, range(50))
@@ -24,8 +24,8 @@ import threading
 threading.Thread(target=next, args=(results,), daemon=True).start()
 pool.flush()
 """,
-    "a map in a cycle": "run = pool.map(abs, range(50), progress=False); run.itself = run; pool.flush()",
-    "a task that was cancelled": """
+    "a map in a reference cycle": "run = pool.map(abs, range(50), progress=False); run.itself = run; pool.flush()",
+    "a cancelled task": """
 import asyncio
 async def main():
     task = asyncio.ensure_future(wait(pool.submit(abs, 1)))
@@ -44,10 +44,10 @@ def start(hub: FakeHub, code: str, **streams: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("what", ENDINGS)
-def test_a_program_ends_whatever_it_left_open(hub: FakeHub, what: str) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_exits_with_open_work(hub: FakeHub, name: str) -> None:
     hub.hold = True
-    program = start(hub, ENDINGS[what])
+    program = start(hub, PROGRAMS[name])
     try:
         assert program.wait(60) == 0
     finally:
@@ -55,7 +55,7 @@ def test_a_program_ends_whatever_it_left_open(hub: FakeHub, what: str) -> None:
 
 
 @pytest.mark.soak
-def test_a_program_that_ends_gives_the_terminal_its_cursor_back(hub: FakeHub) -> None:
+def test_a_program_that_exits_restores_the_cursor(hub: FakeHub) -> None:
     hub.hold = True
     terminal, inside = pty.openpty()
     program = start(hub, "run = pool.map(abs, range(50)); pool.flush()", stdin=inside, stderr=inside)

@@ -1,4 +1,4 @@
-"""Whoever waits for what cannot start is told why, after a while and again when the reason changes."""
+"""Explanations of waits: shown after a while, and again when the reason changes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from computepool.protocol.jobs.jobs import Needs
 from computepool.sdk import Pool, connect
 from computepool.sdk.client import waiting
 from computepool.sdk.errors import Conflict
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 
 pytestmark = pytest.mark.process
-SOON_S = 30.0
+SOON_S = 60.0
 HUGE = "1000GB"
 
 
@@ -38,45 +39,41 @@ def pool(real: RealPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
         yield pool
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_an_impossible_job_is_said_at_submission_and_in_the_timeout(
+def test_an_impossible_job_is_explained_at_submission_and_in_the_timeout(
     pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     future = pool.submit(pow, 2, 10, ram=HUGE)
-    with pytest.raises(
-        TimeoutError, match="No node can run this: the only node has less than 1000 GB of RAM"
-    ):
+    with pytest.raises(TimeoutError, match="No node can run this: the only node has less than 1000 GB of RAM"):
         future.result(timeout=0.5)
-    assert [line for line in told(caplog) if "No node can run this" in line], "said without being asked"
-    assert len(told(caplog)) == 1, "and once"
+    assert [line for line in warnings(caplog) if "No node can run this" in line], "without a request"
+    assert len(warnings(caplog)) == 1, "only once"
     future.cancel()
 
 
 @pytest.mark.soak
-def test_another_python_is_said(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_python_version_is_named(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     spec = pool.options().program(["true"])
     other = spec.model_copy(update={"needs": spec.needs.model_copy(update={"python": "3.9"})})
     job_id = pool.jobs.submit(other).job_ids[0]
     with pytest.raises(TimeoutError, match=r"does not have Python 3\.9"):
         pool.jobs.result(job_id, timeout=1)
-    assert [line for line in told(caplog) if "does not have Python 3.9" in line]
+    assert [line for line in warnings(caplog) if "does not have Python 3.9" in line]
     pool.jobs.cancel(job_id)
 
 
 @pytest.mark.soak
-def test_it_is_refused_where_that_is_wanted(pool: Pool) -> None:
+def test_an_impossible_job_is_refused_on_request(pool: Pool) -> None:
     with pytest.raises(Conflict, match="No node can run this"):
         pool.submit(pow, 2, 10, ram=HUGE, impossible="refuse").result(timeout=SOON_S)
 
 
 WAITS: dict[str, Any] = {
     "future": lambda pool, job_id: pool.future(job_id).result(timeout=SOON_S),
-    "as_completed": lambda pool, job_id: list(
-        concurrent.futures.as_completed([pool.future(job_id)], timeout=SOON_S)
-    ),
+    "as_completed": lambda pool, job_id: list(concurrent.futures.as_completed([pool.future(job_id)], timeout=SOON_S)),
     "await": lambda pool, job_id: asyncio.run(awaited(pool, job_id)),
     "jobs.wait": lambda pool, job_id: pool.jobs.wait(job_id, timeout=SOON_S),
     "jobs.result": lambda pool, job_id: pool.jobs.result(job_id, timeout=SOON_S),
@@ -91,42 +88,36 @@ async def awaited(pool: Pool, job_id: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", WAITS)
-def test_every_wait_says_why_and_says_it_once(
-    pool: Pool, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    """The node is paused, so that the job may start at any time, and the wait is not over before its reason is told."""
+def test_every_kind_of_wait_is_explained_once(pool: Pool, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """The node is paused, so the job cannot start before its wait is explained."""
     node = pool.nodes.find("small")
     pool.nodes.pause(node.id)
     group_id = pool.groups.find_or_create("waits").id
     [job_id] = pool.jobs.submit(pool.options().program(["true"]), group_id=group_id).job_ids
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         waits = threads.submit(WAITS[name], pool, job_id)
-        wait_until(lambda: told(caplog), SOON_S, "the reason is told")
+        wait_until(lambda: warnings(caplog), SOON_S, "the wait is explained")
         pool.nodes.resume(node.id)
         waits.result(timeout=SOON_S)
-    lines = told(caplog)
+    lines = warnings(caplog)
     assert "the only node is paused" in lines[0]
     assert lines[0].startswith(f"{job_id}: Waiting")
     assert len(set(lines)) == len(lines)
 
 
 @pytest.mark.soak
-def test_a_map_says_why(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_timeout_of_a_map_is_explained(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     run = pool.map(abs, [1, -2], ram=HUGE)
     with pytest.raises(TimeoutError, match="No node can run this"):
         run.take(timeout=1)
-    assert len(told(caplog)) == 1
+    assert len(warnings(caplog)) == 1
     run.close()
 
 
 @pytest.mark.soak
-def test_what_runs_or_changes_in_numbers_only_is_not_told() -> None:
-    said: list[str] = []
-    notice = waiting.WaitNotice(lambda: "", write=said.append)
-    for text in (
-        "job_1: 3 of 4 nodes are busy",
-        "job_2: 2 of 4 nodes are busy",
-        "job_2: the only node is paused",
-    ):
+def test_a_reason_that_changes_only_in_numbers_is_not_repeated() -> None:
+    written: list[str] = []
+    notice = waiting.WaitNotice(lambda: "", write=written.append)
+    for text in ("job_1: 3 of 4 nodes are busy", "job_2: 2 of 4 nodes are busy", "job_2: the only node is paused"):
         notice.notify(text)
-    assert said == ["job_1: 3 of 4 nodes are busy", "job_2: the only node is paused"]
+    assert written == ["job_1: 3 of 4 nodes are busy", "job_2: the only node is paused"]

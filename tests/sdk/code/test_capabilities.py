@@ -1,4 +1,4 @@
-"""What code names says whether it saves or moves, so that nobody has to say it; nothing of it is run."""
+"""Detection of code that saves checkpoints or moves, without running it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Called:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "expected"),
     [
         (plain, {}),
         (of_somebody_else, {}),
@@ -74,12 +74,14 @@ class Called:
         (Called(), MOVES),
     ],
 )
-def test_functions(function: Callable[..., Any], said: dict[str, bool]) -> None:
-    assert capabilities.of_function(function) == said
+def test_functions_are_recognised_by_the_names_they_use(
+    function: Callable[..., Any], expected: dict[str, bool]
+) -> None:
+    assert capabilities.of_function(function) == expected
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ("print(1)", {}),
         ("import torch\ntorch.utils.checkpoint.checkpoint(f)", {}),
@@ -90,8 +92,8 @@ def test_functions(function: Callable[..., Any], said: dict[str, bool]) -> None:
         ("x = '\\d'; raise SystemExit('this was run')", {}),
     ],
 )
-def test_scripts(source: str, said: dict[str, bool]) -> None:
-    assert capabilities.of_script(source) == said
+def test_scripts_are_recognised_by_names_and_markers(source: str, expected: dict[str, bool]) -> None:
+    assert capabilities.of_script(source) == expected
 
 
 class Base(ComputeJob[StateT]):
@@ -114,11 +116,11 @@ class Neither(ComputeJob[ComputeJobState]):
         self.state.job_key = ""
 
 
-def test_classes() -> None:
+def test_job_classes_are_recognised_by_their_methods() -> None:
     assert [capabilities.of_class(kind) for kind in (Saves, Moves, Neither)] == [SAVES, MOVES, {}]
 
 
-def test_a_backend_of_batches_refuses_with_words() -> None:
+def test_the_joblib_backend_refuses_checkpoints() -> None:
     backend = pytest.importorskip("computepool.sdk.jobs.joblib_backend")
     with pytest.raises(TypeError, match=r"share its checkpoints\. Use pool\.map"):
         backend.ComputePoolBackend(checkpoints=True)

@@ -1,4 +1,4 @@
-"""What code imports: own modules travel with it, installed packages are required, and no stranger's package ever is."""
+"""Imports of code: local modules are sent, installed packages are required, and unknown names never are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUIRED = f"pytest=={metadata.version('pytest')}"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project with modules, a package with a data file, and things that must stay behind."""
+    """A project with modules, a package with a data file, and files that must not be sent."""
     files = {
         "own_helper.py": "import own_deeper\ndef double(x):\n    return 2 * x + own_deeper.ZERO\n",
         "own_deeper.py": "ZERO = 0\n",
@@ -56,13 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-SENT = [
-    "own_deeper.py",
-    "own_helper.py",
-    "own_package/__init__.py",
-    "own_package/other.py",
-    "own_package/part.py",
-]
+SENT = ["own_deeper.py", "own_helper.py", "own_package/__init__.py", "own_package/other.py", "own_package/part.py"]
 
 
 def last_spec(hub: FakeHub) -> JobSpec:
@@ -70,7 +64,7 @@ def last_spec(hub: FakeHub) -> JobSpec:
     return spec
 
 
-def test_a_script_brings_what_it_imports(hub: FakeHub, pool: Pool, folder: Path) -> None:
+def test_a_script_is_sent_with_its_imports(hub: FakeHub, pool: Pool, folder: Path) -> None:
     hub.hold = True
     pool.run(folder / "script.py", wait=False).job_id  # noqa: B018 - waits until it is sent
     spec = last_spec(hub)
@@ -83,7 +77,7 @@ def test_a_script_brings_what_it_imports(hub: FakeHub, pool: Pool, folder: Path)
     )
 
 
-def test_what_the_person_says_stands(hub: FakeHub, pool: Pool, folder: Path) -> None:
+def test_explicit_options_take_precedence_over_detection(hub: FakeHub, pool: Pool, folder: Path) -> None:
     hub.hold = True
     other = folder / "another.py"
     other.write_text("ZERO = 1\n")
@@ -97,7 +91,7 @@ def test_what_the_person_says_stands(hub: FakeHub, pool: Pool, folder: Path) -> 
     assert not last_spec(hub).dependencies
 
 
-def test_a_script_that_lists_its_packages_installs_no_others(folder: Path, pool: Pool) -> None:
+def test_a_script_that_lists_its_packages_requires_no_others(folder: Path, pool: Pool) -> None:
     script = folder / "script.py"
     script.write_text('# /// script\n# dependencies = ["six"]\n# ///\n' + script.read_text())
     found = pool.options().dependencies(script)
@@ -112,7 +106,7 @@ def test_a_quote_uploads_nothing(hub: FakeHub, pool: Pool, folder: Path) -> None
 
 
 @pytest.mark.soak
-def test_a_function_brings_what_its_body_imports(hub: FakeHub, pool: Pool, folder: Path) -> None:
+def test_a_function_is_sent_with_the_imports_of_its_body(hub: FakeHub, pool: Pool, folder: Path) -> None:
     hub.hold = True
 
     def work(number: int) -> Any:
@@ -126,12 +120,12 @@ def test_a_function_brings_what_its_body_imports(hub: FakeHub, pool: Pool, folde
         spec = last_spec(hub)
         assert [file.name for file in spec.inputs] == SENT
         assert spec.dependencies == [REQUIRED]
-    (folder / "own_deeper.py").write_text("ZERO = 0.0\n")  # a change of a file is seen
+    (folder / "own_deeper.py").write_text("ZERO = 0.0\n")  # a changed file is noticed
     assert pool.submit(work, 1).job_id
     assert last_spec(hub).inputs != spec.inputs
 
 
-def test_packages_are_found_in_code_globals_and_arguments(hub: FakeHub, pool: Pool) -> None:
+def test_packages_are_detected_in_code_globals_and_arguments(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
 
     def inside() -> Any:
@@ -154,9 +148,7 @@ def test_packages_are_found_in_code_globals_and_arguments(hub: FakeHub, pool: Po
 
 
 @pytest.mark.soak
-def test_what_was_installed_from_elsewhere_is_not_asked_of_an_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_installed_from_a_folder_is_not_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "from_a_folder", "1.0", **{"direct_url.json": '{"url": "file:///x", "dir_info": {}}'})
     install(tmp_path, "from_an_index", "1.0+cu121")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -164,10 +156,10 @@ def test_what_was_installed_from_elsewhere_is_not_asked_of_an_index(
     assert found == dependencies.Dependencies((), ("from-an-index==1.0",))
 
 
-def test_an_installed_package_is_not_own_wherever_it_lies(
+def test_an_installed_package_is_not_a_local_module_wherever_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`pip install --target`, also into the folder in which the person's own modules are."""
+    """Such as with `--target`, even in the folder of the local modules."""
     install(tmp_path, "in_target", "1.0")
     (tmp_path / "beside_it.py").write_text("def own(): return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -182,14 +174,12 @@ def test_an_installed_package_is_not_own_wherever_it_lies(
 
 
 def install(folder: Path, name: str, version: str, **more: str) -> None:
-    """As an installer leaves it."""
+    """Create the files of an installed package."""
     (folder / name).mkdir()
     (folder / name / "__init__.py").write_text("def own(): return 1\n")
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
-    )
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
     (info / "RECORD").write_text(f"{name}/__init__.py,,\n{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
     for file, text in more.items():
         (info / file).write_text(text)
@@ -198,14 +188,10 @@ def install(folder: Path, name: str, version: str, **more: str) -> None:
 @pytest.mark.soak
 @pytest.mark.process
 def test_the_sdk_works_from_a_folder_on_the_path(tmp_path: Path) -> None:
-    """Everything installed into one folder, and an interpreter that knows nothing else."""
+    """All packages are in one folder, and the interpreter has no others."""
     for path in {Path(entry) for entry in sys.path if entry.endswith("-packages")}:
         for item in path.iterdir():
-            if (
-                item.suffix != ".pth"
-                and "editable" not in item.name
-                and not item.name.startswith("computepool")
-            ):
+            if item.suffix != ".pth" and "editable" not in item.name and not item.name.startswith("computepool"):
                 (tmp_path / item.name).symlink_to(item)
     package = Path(dependencies.__file__).parents[2]
     (tmp_path / "computepool").symlink_to(package)
@@ -229,7 +215,7 @@ def test_the_sdk_works_from_a_folder_on_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["COMPUTEPOOL_MODULES_MAX_FILES", "COMPUTEPOOL_MODULES_MAX_BYTES"])
-def test_too_much_is_refused_with_what_to_do(
+def test_too_many_modules_are_refused_with_a_remedy(
     folder: Path, pool: Pool, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setenv(limit, "3")
@@ -239,14 +225,12 @@ def test_too_much_is_refused_with_what_to_do(
     assert not hub.jobs
 
 
-def test_the_hint_never_names_an_own_module_as_a_package(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hint_never_suggests_a_package_for_a_local_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for name in ("own_helper", "own_package", "own_space"):
-        said = hint(name)
-        assert "was not sent with the job" in said
-        assert "dependencies=" not in said
+        text = hint(name)
+        assert "was not sent with the job" in text
+        assert "dependencies=" not in text
     assert f"dependencies=['{NUMPY}']" in hint("numpy")
     assert "dependencies=['nowhere_at_all']" in hint("nowhere_at_all")
 
@@ -290,25 +274,19 @@ def of_a_method() -> Callable[[], Any]:
     return Thing().broken
 
 
-@pytest.mark.parametrize(
-    "make", [of_a_file, of_a_cell, of_a_method, lambda: lambda: 1 / 0 or "this very line"]
-)
-def test_a_traceback_shows_lines_where_no_file_is(make: Maker) -> None:
+@pytest.mark.parametrize("make", [of_a_file, of_a_cell, of_a_method, lambda: lambda: 1 / 0 or "this very line"])
+def test_a_traceback_shows_source_lines_without_the_file(make: Maker) -> None:
     program = (
         "import pickle, sys, traceback\nfunction = pickle.loads(sys.stdin.buffer.read())\n"
         "import builtins\nbuiltins.open = None\n"  # there are no files at all
         "try:\n    function()\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=pickle_function(make()),
-        capture_output=True,
-        check=True,
-        cwd="/",
+        [sys.executable, "-c", program], input=pickle_function(make()), capture_output=True, check=True, cwd="/"
     )
     assert b"this very line" in done.stderr, done.stderr.decode()
 
 
-def test_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_lines_sent_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("computepool.sdk.code.source_lines.SOURCE_CHARS_MAX", 10)
     assert b"this very line" not in pickle_function(of_a_file())

@@ -1,4 +1,4 @@
-"""Functions travel with everything the submitter wrote, and a stale copy is never sent."""
+"""Functions are sent with the submitter's own modules, and a cached pickle is never stale."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_elsewhere(function: bytes, *args: Any) -> str:
 
 @pytest.fixture
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module of the submitter's own that uses another one, as an attribute and by name."""
+    """A local module that uses another one, as an attribute and by name."""
     (tmp_path / "helper_mod.py").write_text("FACTOR = 3\ndef triple(x):\n    return x * FACTOR\n")
     (tmp_path / "work_mod.py").write_text(
         "import math\nimport helper_mod\nfrom helper_mod import triple\n"
@@ -58,24 +58,24 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.Module
         sys.modules.pop(name, None)
 
 
-def test_own_modules_travel_by_value(own_modules: types.ModuleType) -> None:
+def test_local_modules_are_pickled_by_value(own_modules: types.ModuleType) -> None:
     assert run_elsewhere(pickle_function(own_modules.work), 5) == "18"
-    assert not cloudpickle.list_registry_pickle_by_value()  # others in the process are not disturbed
+    assert not cloudpickle.list_registry_pickle_by_value()  # other code in the process is not affected
 
 
 @pytest.mark.soak
-def test_instances_of_own_classes_travel_as_arguments(own_modules: types.ModuleType) -> None:
+def test_instances_of_local_classes_are_sent_as_arguments(own_modules: types.ModuleType) -> None:
     data = pickle_arguments((own_modules.Box(2), [own_modules.Box(3)]), {})
     function = pickle_function(lambda packed: __import__("pickle").loads(packed)[0][1][0].area())
     assert run_elsewhere(function, data) == "9"
 
 
-def test_functions_of_installed_packages_travel_by_name() -> None:
+def test_functions_of_installed_packages_are_pickled_by_name() -> None:
     assert len(pickle_function(np.linalg.norm)) < 200
     assert len(pickle_function(functools.reduce)) < 200
 
 
-def test_what_a_job_may_call_travels_by_the_name_it_has_on_a_node() -> None:
+def test_functions_for_jobs_are_pickled_by_their_name_on_a_node() -> None:
     from computepool import job_slice, outputs, progress
 
     for function in (progress, outputs, job_slice):
@@ -83,7 +83,7 @@ def test_what_a_job_may_call_travels_by_the_name_it_has_on_a_node() -> None:
 
 
 @pytest.mark.parametrize("thing", [functools.partial(print, threading.Lock()), 7, None])
-def test_what_cannot_travel_is_a_sentence(thing: Callable[[], Any]) -> None:
+def test_an_object_that_cannot_be_sent_is_refused(thing: Callable[[], Any]) -> None:
     with pytest.raises(BadRequest, match=r"Cannot send the function.*lock|not callable"):
         pickle_function(thing)
 
@@ -104,7 +104,7 @@ def calls_other() -> int:
     return uses_limit() + 1
 
 
-def test_a_function_is_pickled_once_while_nothing_it_uses_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_pickled_once_while_its_captured_values_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = FunctionCache()
     first = cache.pickle(calls_other)
     assert cache.pickle(calls_other) is first
@@ -114,7 +114,7 @@ def test_a_function_is_pickled_once_while_nothing_it_uses_changes(monkeypatch: p
     assert cloudpickle.loads(second)() == 3
 
 
-def test_a_mutable_global_is_looked_at_every_time() -> None:
+def test_a_mutable_global_is_pickled_every_time() -> None:
     cache = FunctionCache()
     cache.pickle(uses_names)
     names.append("b")
@@ -124,7 +124,7 @@ def test_a_mutable_global_is_looked_at_every_time() -> None:
         names.remove("b")
 
 
-def test_a_changed_closure_is_sent_as_it_is() -> None:
+def test_a_changed_closure_is_pickled_again() -> None:
     cache = FunctionCache()
     count = 1
 
@@ -136,7 +136,7 @@ def test_a_changed_closure_is_sent_as_it_is() -> None:
     assert cloudpickle.loads(cache.pickle(counted))() == 2
 
 
-def test_changed_defaults_code_and_state_are_sent_as_they_are() -> None:
+def test_changed_defaults_and_object_state_are_pickled_again() -> None:
     cache = FunctionCache()
 
     def with_default(value: int = 1) -> int:
@@ -158,7 +158,7 @@ def test_changed_defaults_code_and_state_are_sent_as_they_are() -> None:
     assert cloudpickle.loads(cache.pickle(counter.get))() == 5
 
 
-def test_recursive_functions_are_fine() -> None:
+def test_a_recursive_function_is_pickled_and_cached() -> None:
     cache = FunctionCache()
 
     def factorial(n: int) -> int:

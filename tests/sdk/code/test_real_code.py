@@ -1,4 +1,4 @@
-"""Code that people have already, on a real node: maps of tiny items, some of which misbehave; scikit-learn, unchanged."""
+"""Typical code on a real node: maps with misbehaving items, scikit-learn, and local modules."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ from computepool.testing.processes import RealPool
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-ENDS = {
-    11: Reason.SIGNAL,
-    42: Reason.TIMEOUT,
-    43: Reason.OUT_OF_MEMORY,
-    70: Reason.EXCEPTION,
-    71: Reason.EXCEPTION,
-}
+ENDS = {11: Reason.SIGNAL, 42: Reason.TIMEOUT, 43: Reason.OUT_OF_MEMORY, 70: Reason.EXCEPTION, 71: Reason.EXCEPTION}
 
 
 def misbehaving(number: int) -> Any:
@@ -56,24 +50,15 @@ def writing(number: int) -> int:
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Pool]:
-    """One hub and one node for all of it: most of the time goes into starting them."""
     with RealPool() as pool:
         pool.start_hub()
         pool.start_agent()
         yield pool.client()
 
 
-def test_only_the_guilty_items_fail(real: Pool, tmp_path: Path) -> None:
+def test_only_the_misbehaving_items_fail(real: Pool, tmp_path: Path) -> None:
     results = list(
-        real.map(
-            misbehaving,
-            range(100),
-            chunksize=50,
-            timeout=2,
-            retries=1,
-            return_exceptions=True,
-            progress=False,
-        )
+        real.map(misbehaving, range(100), chunksize=50, timeout=2, retries=1, return_exceptions=True, progress=False)
     )
     bad = {place: result for place, result in enumerate(results) if isinstance(result, JobFailed)}
     assert {place: error.reason for place, error in bad.items()} == ENDS
@@ -83,7 +68,7 @@ def test_only_the_guilty_items_fail(real: Pool, tmp_path: Path) -> None:
     ]
     group = real.groups.list(limit=1)[0]
     assert group.counts == {"succeeded": 100 - len(ENDS), "failed": len(ENDS)}
-    # Who comes later finds each item once, by its number, wherever its last try was.
+    # A later reader finds each item once, by its number, whichever job it ran in last.
     collector = real.groups.collector(group)
     good = {str(number): number for number in range(100) if number not in ENDS}
     assert dict(collector.values()) == dict(collector.summary().results) == good
@@ -96,14 +81,14 @@ def test_only_the_guilty_items_fail(real: Pool, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_map_that_raises_everywhere_has_failed_everywhere(real: Pool) -> None:
+def test_a_map_in_which_every_item_raises_has_only_failures(real: Pool) -> None:
     for retries in (0, 1):
         list(real.map(int, ["x"] * 20, chunksize=10, retries=retries, return_exceptions=True, progress=False))
         assert real.groups.list(limit=1)[0].counts == {"failed": 20}
 
 
 @pytest.mark.soak
-def test_an_items_files_are_its_own(real: Pool) -> None:
+def test_each_item_has_its_own_output_files(real: Pool) -> None:
     run = real.map(writing, range(120), chunksize=60, progress=False)
     assert list(run) == list(range(120))
     jobs = [real.jobs.get(job.id) for job in real.jobs.list(group_id=run.group_id, limit=500)]
@@ -112,8 +97,8 @@ def test_an_items_files_are_its_own(real: Pool) -> None:
 
 
 @pytest.mark.soak
-def test_grid_search_finds_there_what_it_finds_here(real: Pool) -> None:
-    """The node sees scikit-learn where it is installed here, instead of installing it."""
+def test_grid_search_finds_the_same_as_locally(real: Pool) -> None:
+    """The node uses the local installation of scikit-learn."""
     features, classes = load_iris(return_X_y=True)
     model = LogisticRegression(max_iter=200)
     search = GridSearchCV(model, {"C": [0.01, 0.1, 1.0], "tol": [1e-3, 1e-4]}, cv=3)
@@ -130,7 +115,7 @@ def test_grid_search_finds_there_what_it_finds_here(real: Pool) -> None:
     assert [group.total for group in groups] == [4, 18]
 
 
-def test_own_modules_are_found_on_a_node_and_tracebacks_show_code(
+def test_local_modules_work_on_a_node_and_tracebacks_show_their_code(
     real: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "beside_the_code.py").write_text("def inverse(x):\n    return 1 / x  # in the module\n")

@@ -1,13 +1,11 @@
-"""Sealing: what was sealed opens for its key alone, whole and as it was; and keys are kept with care."""
+"""Sealing: only the right key opens sealed data, complete and unchanged; and keys are stored safely."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import threading
 import tracemalloc
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import ClassVar
@@ -26,21 +24,11 @@ from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs.jobs import JobResult, JobSpec
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX
-from computepool.protocol.sealing import (
-    CHUNK,
-    ERROR,
-    HEADER,
-    MAGIC,
-    OUTPUT,
-    RESULT,
-    TAG,
-    About,
-    SealError,
-    log_about,
-)
+from computepool.protocol.sealing import CHUNK, ERROR, HEADER, MAGIC, OUTPUT, RESULT, TAG, About, SealError, log_about
 from computepool.sdk import connect
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.files import sealing as keys
+from tests.sdk.http_server import QuietHandler, serving
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -59,21 +47,19 @@ def opened(data: bytes) -> bytes:
     return sealing.unseal_bytes(data, find_key=find, about=ABOUT)
 
 
-_SIZES = st.sampled_from(
-    [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1]
-) | st.integers(0, 3 * CHUNK)
+_SIZES = st.sampled_from([0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1]) | st.integers(
+    0, 3 * CHUNK
+)
 
 
 @given(_SIZES, st.integers(1, CHUNK + TAG))
 @settings(max_examples=40, deadline=None)
-def test_every_size_comes_back_however_it_is_read(size: int, piece: int) -> None:
+def test_data_of_every_size_is_unsealed_however_it_is_read(size: int, piece: int) -> None:
     data = hashlib.shake_128(b"x").digest(size)
     sealed = sealing.seal_bytes(data, to=PUBLIC, about=ABOUT)
     assert len(sealed) == sealing.sealed_size(size, ABOUT)
     source, sink = BytesIO(sealed), BytesIO()
-    sealing.unseal(
-        lambda wanted: source.read(min(wanted, max(piece, 1_000))), sink.write, find_key=find, about=ABOUT
-    )
+    sealing.unseal(lambda wanted: source.read(min(wanted, max(piece, 1_000))), sink.write, find_key=find, about=ABOUT)
     assert sink.getvalue() == data
 
 
@@ -86,8 +72,8 @@ def test_every_size_comes_back_however_it_is_read(size: int, piece: int) -> None
         (CHUNK + 1, "25ade8fc8245ded21945f4af33a76b47b06d8b063d18b539c8d0161940f2ecdd"),
     ],
 )
-def test_vectors(size: int, digest: str) -> None:
-    """The format is fixed: what was sealed by one version opens with the next."""
+def test_the_format_does_not_change(size: int, digest: str) -> None:
+    """Data sealed by one version opens with the next."""
     sink = BytesIO()
     ephemeral = X25519PrivateKey.from_private_bytes(bytes(range(32, 64)))
     sealing.seal(BytesIO(b"\x07" * size).read, sink.write, to=PUBLIC, about=ABOUT, ephemeral=ephemeral)
@@ -97,7 +83,7 @@ def test_vectors(size: int, digest: str) -> None:
     assert opened(sealed) == b"\x07" * size
 
 
-def test_two_sealings_have_nothing_in_common() -> None:
+def test_sealing_the_same_data_twice_gives_different_bytes() -> None:
     first, second = (sealing.seal_bytes(b"the same", to=PUBLIC, about=ABOUT) for _ in range(2))
     assert first[16:48] != second[16:48]
     assert first[BODY:] != second[BODY:]
@@ -138,27 +124,27 @@ _OTHER = sealing.seal_bytes(b"b" * (2 * CHUNK + 100), to=PUBLIC, about=ABOUT)
     ],
     ids=range(24),
 )
-def test_what_was_cut_swapped_or_put_together_does_not_open(sealed: bytes) -> None:
+def test_truncated_swapped_or_combined_data_does_not_open(sealed: bytes) -> None:
     with pytest.raises(SealError):
         opened(sealed)
 
 
 @given(st.integers(0, len(_SEALED) - 1), st.integers(1, 255))
 @settings(max_examples=60, deadline=None)
-def test_no_byte_can_be_changed(at: int, flip: int) -> None:
+def test_data_with_a_changed_byte_does_not_open(at: int, flip: int) -> None:
     changed = bytearray(_SEALED)
     changed[at] ^= flip
     with pytest.raises(SealError):
         opened(bytes(changed))
 
 
-def test_another_key_does_not_open_it() -> None:
+def test_another_key_does_not_open_the_data() -> None:
     other = X25519PrivateKey.generate()
     with pytest.raises(SealError):
         sealing.unseal_bytes(_SEALED, find_key=lambda _: other, about=ABOUT)
 
 
-def test_memory_is_flat() -> None:
+def test_sealing_needs_constant_memory() -> None:
     class Zeros:
         left = 64 * 1024 * 1024
 
@@ -179,31 +165,29 @@ def test_memory_is_flat() -> None:
 SPEC = JobSpec(kind=JobKind.COMMAND, name="x", argv=["true"], seal_to=sealing.public_text(KEY))
 
 
-def test_nothing_readable_is_left_in_a_report() -> None:
+def test_a_report_of_a_sealed_job_contains_no_plain_text() -> None:
     for words in ("MARKER", "MARKER " + "x" * 20_000, "MARKER " + "𝔘" * 20_000, "MARKER\x00\ud800"):
-        ending = node_sealing.close(failed_result(Reason.EXCEPTION, words), SPEC, "job_1")
-        report = ending.report("job_1-1")
+        failed = failed_result(Reason.EXCEPTION, words)
+        node_sealing.close(failed, SPEC, "job_1")
+        report = failed.report("job_1-1")
         assert report.error is not None
         assert len(report.error) <= TEXT_MAX
         assert "MARKER" not in report.error
-        assert sealing.unseal_text(report.error, find_key=find, about=About("job_1", ERROR)).startswith(
-            "MARKER"
-        )
-    plain = AttemptResult(
-        outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result='"MARKER"', printed="0" * 64
-    )
-    report = node_sealing.close(plain, SPEC, "job_1").report("job_1-1")
+        assert sealing.unseal_text(report.error, find_key=find, about=About("job_1", ERROR)).startswith("MARKER")
+    plain = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result='"MARKER"', printed="0" * 64)
+    node_sealing.close(plain, SPEC, "job_1")
+    report = plain.report("job_1-1")
     assert "MARKER" not in report.model_dump_json()
     assert (report.outcome, report.printed, report.result) == (Outcome.FAILED, None, None)
 
 
-def test_printed_words_are_sealed_and_come_back_when_they_could_not_be_sent() -> None:
+def test_output_is_sealed_and_survives_a_failed_upload() -> None:
     log = LogBuffer("job_1-1", AgentLimits(), seal=sealing.Seal(PUBLIC, "job_1"))
     log.feed(STDOUT, b"MARKER one\n::progress 0.5\n")
     log.feed(STDERR, "MARKER 𝔘\n".encode() + "𝔘".encode() * 50_000)
     assert log.progress == 0.5
     chunks = log.take(1, 10**6)
-    log.untake(chunks)
+    log.put_back(chunks)
     log.finish()
     chunks = log.take_rest()
     assert all(len(chunk.text) <= LOG_CHUNK_MAX and "MARKER" not in chunk.text for chunk in chunks)
@@ -215,7 +199,7 @@ def test_printed_words_are_sealed_and_come_back_when_they_could_not_be_sent() ->
 
 
 # ---------------------------------------------------------------- keys
-def test_a_key_is_the_owners_alone_and_is_not_replaced_by_chance() -> None:
+def test_a_key_file_is_private_and_only_replaced_on_request() -> None:
     made = keys.init()
     assert oct(keys.key_path().stat().st_mode & 0o777) == "0o600"
     with pytest.raises(BadRequest, match="--replace"):
@@ -226,7 +210,7 @@ def test_a_key_is_the_owners_alone_and_is_not_replaced_by_chance() -> None:
     assert keys.open_bytes(sealed) == b"old"
 
 
-def test_sealing_is_asked_for_or_always_or_not() -> None:
+def test_the_recipient_follows_the_option_and_the_default() -> None:
     with pytest.raises(BadRequest, match="pool seal init"):
         keys.recipient(True)
     assert keys.recipient(None) is None
@@ -241,7 +225,7 @@ def test_sealing_is_asked_for_or_always_or_not() -> None:
 
 
 @pytest.mark.soak
-def test_a_passphrase_locks_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passphrase_protects_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     made = keys.init(passphrase="open sesame")
     sealed = sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made.public), about=ABOUT)
     with pytest.raises(keys.CannotOpen, match="passphrase"):
@@ -253,7 +237,7 @@ def test_a_passphrase_locks_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert keys.open_bytes(sealed) == b"treasure"
 
 
-def test_keys_travel_to_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_exported_and_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = keys.init()
     exported = keys.as_json(keys.load())
     sealed = tmp_path / "sealed"
@@ -271,18 +255,18 @@ def test_keys_travel_to_another_machine(tmp_path: Path, monkeypatch: pytest.Monk
         keys.add("{}")
 
 
-def test_words_are_opened_or_say_why_not() -> None:
+def test_a_text_is_opened_or_replaced_by_the_reason() -> None:
     made, about = keys.init(), About("job_1", ERROR)
     sealed = sealing.seal_text('a "quoted"\nline', to=sealing.public_bytes(made.public), about=about)
     assert keys.open_text(sealed, about) == 'a "quoted"\nline'
     foreign = sealing.seal_text("x", to=PUBLIC, about=about)
     assert "which is not on this machine" in keys.open_text(foreign, about)
     assert "not sealed" in keys.open_text("cpsealed:AAAA", about)
-    assert "not as it was sealed" in keys.open_text("cpsealed: a plain text", about)
+    assert "sealed data is damaged" in keys.open_text("cpsealed: a plain text", about)
     assert keys.open_text("plain", about) == "plain"
 
 
-# ---------------------------------------------------------------- nothing opens as something else
+# ---------------------------------------------------------------- purposes
 KINDS = [
     About("job_1", RESULT),
     About("job_2", RESULT),
@@ -298,7 +282,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("about", KINDS, ids=str)
-def test_no_swap_between_jobs_fields_and_names_opens(about: About) -> None:
+def test_data_sealed_for_one_purpose_does_not_open_for_another(about: About) -> None:
     sealed = sealing.seal_bytes(b"treasure", to=PUBLIC, about=about)
     assert sealing.unseal_bytes(sealed, find_key=find, about=about) == b"treasure"
     for other in KINDS:
@@ -307,11 +291,11 @@ def test_no_swap_between_jobs_fields_and_names_opens(about: About) -> None:
         with pytest.raises(SealError, match="was sealed as"):
             sealing.unseal_bytes(sealed, find_key=find, about=other)
         claimed = sealed[:HEADER] + other.packed() + sealed[HEADER + len(about.packed()) :]
-        with pytest.raises(SealError, match="not as it was sealed"):
+        with pytest.raises(SealError, match="sealed data is damaged"):
             sealing.unseal_bytes(claimed, find_key=find, about=other)
 
 
-def test_a_text_is_no_file_and_a_file_no_text() -> None:
+def test_a_sealed_text_does_not_open_as_a_file() -> None:
     for about in KINDS:
         sealed = sealing.seal_bytes(b"treasure", to=PUBLIC, about=about)
         if about.purpose in (OUTPUT, RESULT):
@@ -321,83 +305,52 @@ def test_a_text_is_no_file_and_a_file_no_text() -> None:
             sealing.unseal_bytes(sealed, find_key=find, about=None)
 
 
-def test_what_a_name_may_not_hide_in() -> None:
+def test_a_long_or_multi_line_name_is_refused() -> None:
     for name in ("two\nlines", "x" * 5_000):
-        with pytest.raises(ValueError, match="too long, or of several lines"):
+        with pytest.raises(ValueError, match="too long or has several lines"):
             About("job_1", OUTPUT, name).packed()
 
 
-class _Liar(BaseHTTPRequestHandler):
-    """A hub that puts a ciphertext wherever the SDK might open it and send it back, or use it as a name."""
+class LyingHub(QuietHandler):
+    """Puts a ciphertext wherever the SDK might decrypt it and send it back, or use it as a name."""
 
     word = ""
     error = ""
     seen: ClassVar[list[str]] = []
 
-    def do_GET(self) -> None:
+    def answer(self, body: bytes) -> None:
         self.seen.append(self.path)
         word, path = self.word, self.path.partition("?")[0]
-        known = {
-            "id": word,
-            "name": word,
-            "state": "failed",
-            "status": word,
-            "error": self.error,
-            "job_id": "job_1",
-        }
+        known = {"id": word, "name": word, "state": "failed", "status": word, "error": self.error, "job_id": "job_1"}
         known |= {"kind": "command", "reason": "exception", "account_id": word, "priority": 0, "retries": 0}
-        known |= {
-            "created_at_ms": 0,
-            "queued_at_ms": 0,
-            "key": word,
-            "seq": 1,
-            "sentence": word,
-            "node_name": word,
-        }
+        known |= {"created_at_ms": 0, "queued_at_ms": 0, "key": word, "seq": 1, "sentence": word, "node_name": word}
         known |= {"outputs": [{"name": word, "digest": "0" * 64, "size": 1}]}
         chunk = {"seq": 1, "attempt_id": word, "stream": word, "text": word}
-        reply: dict[str, object] = {
-            "next": None if "after" in self.path else word,
-            "cursor": 1,
-            "ended": True,
-        }
+        reply: dict[str, object] = {"next": None if "after" in self.path else word, "cursor": 1, "ended": True}
         reply |= {"items": [known], "jobs": [known], "chunks": [chunk], "results": [], "artifacts": []}
-        body = json.dumps(known if path.endswith("/result") else reply).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+        self.reply(json.dumps(known if path.endswith("/result") else reply).encode())
 
 
-def test_a_hub_learns_nothing_by_putting_ciphertext_elsewhere() -> None:
+def test_a_lying_hub_never_receives_decrypted_text() -> None:
     public = sealing.public_bytes(keys.init().public)
-    _Liar.word = sealing.seal_text("TOP-SECRET", to=public, about=About("job_1", ERROR))
-    _Liar.error = sealing.seal_text("TOP-SECRET", to=public, about=About("job_2", ERROR))
-    _Liar.seen.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Liar) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        with connect(f"http://127.0.0.1:{server.server_address[1]}", "cp_" + "a" * 40) as pool:
-            said = [
-                *pool.groups.items("grp_1"),
-                *pool.jobs.list(limit=600),
-                *pool.jobs.logs("job_1"),
-                pool.jobs.result_now("job_1"),
-            ]
-        server.shutdown()
-        thread.join()
-    assert len(said) >= 5
-    assert not [item for item in said if "TOP-SECRET" in repr(item)]
-    assert not [path for path in _Liar.seen if "TOP-SECRET" in path]
-    assert any("after=cpsealed%3A" in path for path in _Liar.seen), "a cursor comes back as it was"
-    assert "of job job_2" in (pool_error := str(getattr(said[-1], "error", ""))), pool_error
+    LyingHub.word = sealing.seal_text("TOP-SECRET", to=public, about=About("job_1", ERROR))
+    LyingHub.error = sealing.seal_text("TOP-SECRET", to=public, about=About("job_2", ERROR))
+    LyingHub.seen.clear()
+    with serving(LyingHub) as url, connect(url, "cp_" + "a" * 40) as pool:
+        found = [
+            *pool.groups.items("grp_1"),
+            *pool.jobs.list(limit=600),
+            *pool.jobs.logs("job_1"),
+            pool.jobs.result_now("job_1"),
+        ]
+    assert len(found) >= 5
+    assert not [item for item in found if "TOP-SECRET" in repr(item)]
+    assert not [path for path in LyingHub.seen if "TOP-SECRET" in path]
+    assert any("after=cpsealed%3A" in path for path in LyingHub.seen), "a cursor is returned unchanged"
+    assert "of job job_2" in (pool_error := str(getattr(found[-1], "error", ""))), pool_error
 
 
-def test_an_error_and_a_log_of_this_job_are_opened() -> None:
+def test_only_the_error_of_a_result_is_opened() -> None:
     public = sealing.public_bytes(keys.init().public)
     result = JobResult(
         seq=1,

@@ -1,4 +1,4 @@
-"""Tiny items travel several to a job; to the caller it is as if each had one of its own."""
+"""Bundles: small items share a job, but to the caller each one behaves like a job of its own."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def sizes(hub: FakeHub) -> list[int]:
     return [job["item"].bundled for job in hub.jobs.values()]
 
 
-def dying(hub: FakeHub, fatal: Callable[[Any], bool], reason: Reason = Reason.SIGNAL) -> None:
-    """Jobs with such an item in them die as a whole, as a crash or a time limit would end them."""
+def fail_bundles_with(hub: FakeHub, fatal: Callable[[Any], bool], reason: Reason = Reason.SIGNAL) -> None:
+    """Jobs that contain a fatal item fail as a whole, as in a crash or at a time limit."""
     real = hub.run
 
     def run(job_id: str) -> None:
@@ -62,15 +62,15 @@ def dying(hub: FakeHub, fatal: Callable[[Any], bool], reason: Reason = Reason.SI
         data = hub._bytes(item.payload, item.payload_artifact)
         parts = bundles.unpack(data) if data[:1] == bundles.MARK else [data]
         if any(fatal(__import__("pickle").loads(part)[0][0]) for part in parts):
-            hub.finish(job_id, JobState.FAILED, reason, error="it died")
+            hub.finish(job_id, JobState.FAILED, reason, error="it crashed")
         else:
             real(job_id)
 
     hub.run = run  # type: ignore[method-assign]
 
 
-def bundles_end(hub: FakeHub, state: JobState, reason: Reason, **end: str) -> None:
-    """So end jobs of several items; those of one run."""
+def end_bundles(hub: FakeHub, state: JobState, reason: Reason, **end: str) -> None:
+    """Jobs with several items end in this way; those with one item run."""
     real = hub.run
 
     def run(job_id: str) -> None:
@@ -80,25 +80,25 @@ def bundles_end(hub: FakeHub, state: JobState, reason: Reason, **end: str) -> No
     hub.run = run  # type: ignore[method-assign]
 
 
-# ---------------------------------------------------------------- how many to a job
+# ---------------------------------------------------------------- items per job
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 10**6), st.booleans()), max_size=40),
     st.floats(0.1, 10_000),
 )
-def test_the_size_stays_within_its_bounds(answers: list[tuple[int, int, bool]], timeout_s: float) -> None:
+def test_the_size_of_bundles_stays_within_its_limits(results: list[tuple[int, int, bool]], timeout_s: float) -> None:
     sizer = Sizer(timeout_s=timeout_s)
-    for ran_ms, chars, died in answers:
+    for ran_ms, chars, failed in results:
         before = sizer.size
-        if died:
+        if failed:
             sizer.shrink(before)
         else:
             sizer.observe(before, ran_ms=ran_ms, chars=chars)
         assert 1 <= sizer.size <= min(BUNDLE_MAX, 16 * before)
 
 
-def test_short_items_grow_together_and_long_ones_stay_alone() -> None:
+def test_bundles_of_short_items_grow_and_those_of_long_items_shrink() -> None:
     sizer = Sizer()
     sizes = []
     while not sizer.steady:
@@ -109,26 +109,26 @@ def test_short_items_grow_together_and_long_ones_stay_alone() -> None:
         sizer.observe(sizer.size, ran_ms=100 * sizer.size, chars=4)
     assert sizer.size <= 2
     assert sizer.steady
-    small = Sizer(timeout_s=0.1)  # a bundle must not meet the limit of one item
+    small = Sizer(timeout_s=0.1)  # a bundle must stay far below the time limit of one item
     for _ in range(9):
         small.observe(small.size, ran_ms=small.size, chars=4)
     assert small.size <= 10
 
 
-def test_one_slow_start_does_not_keep_items_alone() -> None:
+def test_one_slow_item_does_not_stop_bundling() -> None:
     sizer = Sizer()
     for ran_ms in (900, 0, 0):
         sizer.observe(1, ran_ms=ran_ms, chars=4)
     assert sizer.size > 1
 
 
-def test_results_that_are_large_together_stay_apart() -> None:
+def test_large_results_limit_the_size_of_bundles() -> None:
     sizer = Sizer()
     sizer.observe(1, ran_ms=0, chars=RESULT_CHARS_MAX // 3)
     assert (sizer.ideal, sizer.size) == (3, 3)
 
 
-def test_few_items_wait_for_more_unless_there_are_none(
+def test_an_incomplete_bundle_waits_for_more_items_unless_the_map_is_complete(
     hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "_LINGER_IDLE_S", 60.0)
@@ -143,7 +143,7 @@ def test_few_items_wait_for_more_unless_there_are_none(
     assert [len(job.tasks) for job in feed.take(100, 10**6)] == [3]
 
 
-def test_large_results_stay_few(hub: FakeHub, pool: Pool) -> None:
+def test_bundles_with_large_results_need_no_artifacts(hub: FakeHub, pool: Pool) -> None:
     assert [len(text) for text in pool.map(lambda n: "x" * 20_000, range(300))] == [20_000] * 300
     assert max(sizes(hub)) <= 16
     assert all(result.result_artifact is None for results in hub.results.values() for result in results[200:])
@@ -153,18 +153,18 @@ def test_large_results_stay_few(hub: FakeHub, pool: Pool) -> None:
 
 
 @pytest.mark.soak
-def test_items_travel_together_and_results_come_in_order(hub: FakeHub, pool: Pool) -> None:
+def test_short_items_are_bundled_and_results_come_in_order(hub: FakeHub, pool: Pool) -> None:
     assert list(pool.map(double, range(20_000))) == [2 * n for n in range(20_000)]
     assert sum(sizes(hub)) == 20_000
-    assert len(hub.jobs) < 10_000  # how many fewer depends on how quickly the first answers come
+    assert len(hub.jobs) < 10_000  # the exact number depends on how quickly the first results come
 
 
-def test_without_order_every_result_comes_once(pool: Pool) -> None:
+def test_an_unordered_map_yields_every_result_once(pool: Pool) -> None:
     found = Counter(pool.map(double, range(5_000), ordered=False))
     assert found == Counter(2 * n for n in range(5_000))
 
 
-def test_a_slow_item_does_not_hold_up_the_others(hub: FakeHub, pool: Pool) -> None:
+def test_an_unordered_map_does_not_wait_for_a_slow_item(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     run = pool.map(double, range(8), ordered=False, chunksize=1)
     assert pool.flush()
@@ -176,7 +176,7 @@ def test_a_slow_item_does_not_hold_up_the_others(hub: FakeHub, pool: Pool) -> No
 
 
 @pytest.mark.parametrize("chunksize", [1, 7, 600])
-def test_the_size_can_be_said(hub: FakeHub, pool: Pool, chunksize: int) -> None:
+def test_chunksize_sets_the_items_per_job(hub: FakeHub, pool: Pool, chunksize: int) -> None:
     assert list(pool.map(double, range(1_200), chunksize=chunksize)) == [2 * n for n in range(1_200)]
     assert set(sizes(hub)) <= {chunksize, 1_200 % chunksize}
     with pytest.raises(BadRequest, match="chunksize"):
@@ -190,33 +190,31 @@ def test_each_item_that_raises_has_its_own_traceback(hub: FakeHub, pool: Pool) -
     assert isinstance(results[0], JobFailed)
     assert isinstance(results[0], ZeroDivisionError)
     assert "in picky" in (results[0].remote_error or "")
-    assert sum(sizes(hub)) == 2_000  # nothing ran twice
+    assert sum(sizes(hub)) == 2_000  # no item ran twice
     with pytest.raises(ZeroDivisionError):
         list(pool.map(picky, range(1, 500), chunksize=50))
 
 
-def test_tries_are_for_single_items(hub: FakeHub, pool: Pool) -> None:
+def test_only_single_items_are_retried(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(picky, range(200), return_exceptions=True, chunksize=50, retries=3))
     again = [job for job in hub.jobs.values() if job["item"].bundled == 1]
     assert [job["request"].retries for job in again] == [2, 2]
     assert {job["request"].retries for job in hub.jobs.values() if job["item"].bundled > 1} == {0}
 
 
-def test_a_share_of_the_budget_goes_with_each_item(hub: FakeHub, pool: Pool) -> None:
+def test_each_item_carries_its_share_of_the_budget(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(double, range(95), chunksize=10, budget=95))
-    budgets = {
-        job["item"].bundled: job["request"].budget / len(job["request"].items) for job in hub.jobs.values()
-    }
+    budgets = {job["item"].bundled: job["request"].budget / len(job["request"].items) for job in hub.jobs.values()}
     assert budgets == {10: 10_000_000, 5: 5_000_000}
 
 
-def test_a_function_that_compares_sees_the_results_of_one_item(hub: FakeHub, pool: Pool) -> None:
+def test_items_are_not_bundled_with_a_compare_function(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(double, range(500), compare=lambda one, other: one == other, verify="quorum:2"))
     assert set(sizes(hub)) == {1}
 
 
-def test_items_that_save_or_move_travel_alone(hub: FakeHub, pool: Pool) -> None:
-    """What one of them saved would be found by all; it is enough that the function says so."""
+def test_items_that_save_or_move_are_not_bundled(hub: FakeHub, pool: Pool) -> None:
+    """Items of a bundle would find each other's checkpoints."""
     list(pool.map(double, range(500), checkpoints=True))
     assert set(sizes(hub)) == {1}
     hub.jobs.clear()
@@ -224,43 +222,43 @@ def test_items_that_save_or_move_travel_alone(hub: FakeHub, pool: Pool) -> None:
     assert set(sizes(hub)) == {1}
 
 
-# ---------------------------------------------------------------- bundles that die
+# ---------------------------------------------------------------- failed bundles
 
 
 @pytest.mark.parametrize("reason", [Reason.SIGNAL, Reason.TIMEOUT, Reason.OUT_OF_MEMORY])
-def test_only_the_guilty_item_fails(hub: FakeHub, pool: Pool, reason: Reason) -> None:
-    dying(hub, lambda number: number in (300, 301, 950), reason)
+def test_only_the_faulty_items_fail(hub: FakeHub, pool: Pool, reason: Reason) -> None:
+    fail_bundles_with(hub, lambda number: number in (300, 301, 950), reason)
     results = list(pool.map(double, range(1_000), return_exceptions=True, chunksize=500))
     bad = {place: result for place, result in enumerate(results) if isinstance(result, Exception)}
     assert {place: error.reason for place, error in bad.items()} == dict.fromkeys((300, 301, 950), reason)
-    assert [r for r in results if not isinstance(r, Exception)] == [
-        2 * n for n in range(1_000) if n not in bad
-    ]
+    assert [r for r in results if not isinstance(r, Exception)] == [2 * n for n in range(1_000) if n not in bad]
 
 
-def test_what_all_would_share_is_not_tried_item_by_item(hub: FakeHub, pool: Pool) -> None:
-    dying(hub, lambda number: True, Reason.BAD_JOB)
+def test_a_failure_that_all_items_share_is_not_split(hub: FakeHub, pool: Pool) -> None:
+    fail_bundles_with(hub, lambda number: True, Reason.BAD_JOB)
     results = list(pool.map(double, range(100), return_exceptions=True, chunksize=50))
     assert {type(result) for result in results} == {JobFailed}
     assert len(hub.jobs) == 2
 
 
 @pytest.mark.soak
-def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool) -> None:
-    bundles_end(hub, JobState.FAILED, Reason.EXCEPTION, error=bundles.WROTE_OUTPUTS)
+def test_items_that_write_outputs_are_not_bundled_any_more(hub: FakeHub, pool: Pool) -> None:
+    end_bundles(hub, JobState.FAILED, Reason.EXCEPTION, error=bundles.WROTE_OUTPUTS)
     assert list(pool.map(double, range(3_000))) == [2 * n for n in range(3_000)]
     late = list(hub.jobs.values())[-500:]
     assert {job["item"].bundled for job in late} == {1}
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '[[0,1],[0,2],["x",3]]', "{}", "[[0,1"])
-def test_an_answer_to_something_else_is_asked_for_again(hub: FakeHub, pool: Pool, text: str) -> None:
-    """A node that lies about a bundle is asked about each item; so nothing wrong is ever delivered for another item."""
-    bundles_end(hub, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
+def test_a_result_that_does_not_fit_its_bundle_is_requested_again_item_by_item(
+    hub: FakeHub, pool: Pool, text: str
+) -> None:
+    """So a lying node cannot deliver a result for the wrong item."""
+    end_bundles(hub, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
     assert list(pool.map(double, range(40), chunksize=20)) == [2 * n for n in range(40)]
 
 
-def test_a_result_that_needs_pickle_spoils_no_other(hub: FakeHub, pool: Pool) -> None:
+def test_an_unreadable_result_does_not_affect_the_others_in_its_bundle(hub: FakeHub, pool: Pool) -> None:
     real = hub.run
 
     def run(job_id: str) -> None:
@@ -276,18 +274,18 @@ def test_a_result_that_needs_pickle_spoils_no_other(hub: FakeHub, pool: Pool) ->
     assert isinstance(second, ResultUnreadable)
 
 
-# ---------------------------------------------------------------- who comes back later
+# ---------------------------------------------------------------- reading results later
 
 
 def test_items_are_found_later_by_their_numbers(hub: FakeHub, pool: Pool) -> None:
-    """Also those whose arguments are an artifact, and those that were sent again, because they raised or their job died."""
-    dying(hub, lambda number: number == 150)
+    """Including those with arguments in an artifact, and those resent because they raised or their bundle failed."""
+    fail_bundles_with(hub, lambda number: number == 150)
     items: list[Any] = list(range(200))
     items[60] = LargeNumber(60)
     run = pool.map(picky, items, return_exceptions=True, chunksize=50, retries=1)
     results = list(run)
     keys = [job["item"].key for job in hub.jobs.values()]
-    assert len(keys) == len(set(keys)), "a key is there once in a group"
+    assert len(keys) == len(set(keys)), "keys are unique within a group"
     assert {"0-49", "60", "61-110", "100", "150"} <= set(keys)
     assert run.key_prefix == ""
     good = {str(place): value for place, value in enumerate(results) if not isinstance(value, Exception)}
@@ -295,7 +293,7 @@ def test_items_are_found_later_by_their_numbers(hub: FakeHub, pool: Pool) -> Non
     assert dict(pool.groups.collector(run.group_id or "").values()) == good
 
 
-def test_maps_in_one_group_are_told_apart(hub: FakeHub, pool: Pool) -> None:
+def test_maps_in_one_group_have_different_keys(hub: FakeHub, pool: Pool) -> None:
     group = pool.groups.create("shared").id
     runs = [pool.map(double, range(size), group=group, chunksize=10) for size in (25, 30)]
     expected = {f"{run.key_prefix}{place}": value for run in runs for place, value in enumerate(list(run))}
@@ -303,12 +301,11 @@ def test_maps_in_one_group_are_told_apart(hub: FakeHub, pool: Pool) -> None:
     assert dict(pool.groups.collector(group).values()) == expected
 
 
-# ---------------------------------------------------------------- a million items
+# ---------------------------------------------------------------- limits on memory
 
 
 @pytest.mark.soak
 def test_items_are_read_lazily_and_memory_stays_bounded(hub: FakeHub, pool: Pool) -> None:
-    """Of a million items, only what may be on its way is read; what was taken is forgotten."""
     read = 0
 
     def million() -> Iterator[int]:
@@ -328,7 +325,7 @@ def test_items_are_read_lazily_and_memory_stays_bounded(hub: FakeHub, pool: Pool
     assert read < 50_000
 
 
-def test_large_arguments_are_read_ahead_by_their_bytes(
+def test_large_arguments_limit_the_number_of_items_in_flight(
     hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapping, "HELD_BYTES_MAX", 1_000_000)
@@ -348,26 +345,16 @@ def test_large_arguments_are_read_ahead_by_their_bytes(
     run.close()
 
 
-def test_no_bundle_is_longer_than_a_message(hub: FakeHub, pool: Pool) -> None:
+def test_no_bundle_exceeds_the_size_of_a_message(hub: FakeHub, pool: Pool) -> None:
     assert list(pool.map(len, [bytes(3_000)] * 2_000)) == [3_000] * 2_000
     longest = max(len(job["item"].payload) * 3 // 4 for job in hub.jobs.values())
     assert 3 * 3_000 < longest <= BUNDLE_BYTES_MAX
 
 
-# ---------------------------------------------------------------- leaving
+# ---------------------------------------------------------------- leaving early
 
 
-def test_leaving_early_cancels_what_is_open_and_reads_no_more(hub: FakeHub, pool: Pool) -> None:
-    with pool.map(double, range(100_000)) as run:
-        assert [next(run) for _ in range(3)] == [0, 2, 4]
-    with pytest.raises(StopIteration):
-        next(run)
-    with hub.lock:
-        assert hub.lock.wait_for(lambda: any(path.endswith("/cancel") for _, path, _ in hub.requests), SOON_S)
-    assert sum(sizes(hub)) < 50_000
-
-
-def test_a_map_in_a_named_group_leaves_the_group_to_others(hub: FakeHub, pool: Pool) -> None:
+def test_leaving_a_map_does_not_cancel_other_jobs_of_its_group(hub: FakeHub, pool: Pool) -> None:
     group = pool.groups.create("mine").id
     hub.hold = True
     other = pool.submit(double, 4, group=group)
@@ -382,8 +369,7 @@ def test_a_map_in_a_named_group_leaves_the_group_to_others(hub: FakeHub, pool: P
     assert list(pool.map(double, range(10), group=group)) == [2 * n for n in range(10)]
 
 
-def test_what_would_be_sent_again_after_the_end_is_told_so(hub: FakeHub, pool: Pool) -> None:
-    """A bundle that dies while its pool is closed ends as cancelled, and nobody waits for ever."""
+def test_a_bundle_that_fails_while_closing_ends_as_cancelled(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     run = pool.map(double, range(40), chunksize=20, return_exceptions=True)
     assert pool.flush()
@@ -395,7 +381,7 @@ def test_what_would_be_sent_again_after_the_end_is_told_so(hub: FakeHub, pool: P
     assert isinstance(run.take(SOON_S), JobCancelled)
 
 
-def test_waiting_for_a_result_can_end(hub: FakeHub, pool: Pool) -> None:
+def test_a_timeout_loses_no_result(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     run = pool.map(double, range(3))
     with pytest.raises(TimeoutError):

@@ -1,10 +1,9 @@
-"""What code that takes a concurrent.futures.Executor relies on."""
+"""The guarantees of concurrent.futures.Executor."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,14 +15,14 @@ from tests.sdk.fake_hub import FakeHub
 SOON_S = 60
 
 
-def test_submit_takes_every_keyword_for_the_function(pool: Pool) -> None:
+def test_all_keyword_arguments_go_to_the_function(pool: Pool) -> None:
     with pool.executor(cores=2) as executor:
         assert isinstance(executor, concurrent.futures.Executor)
         assert executor.submit(pow, 2, exp=8).result(SOON_S) == 256
         assert executor.submit(dict, fn=1, self=2, vram=3).result(SOON_S) == {"fn": 1, "self": 2, "vram": 3}
 
 
-def test_map_is_ordered_and_raises_in_place(pool: Pool) -> None:
+def test_map_yields_results_and_errors_in_order(pool: Pool) -> None:
     with pool.executor() as executor:
         assert list(executor.map(pow, range(10), range(10))) == list(map(pow, range(10), range(10)))
         results = executor.map(divmod, [1, 1, 1], [2, 0, 3])
@@ -32,7 +31,7 @@ def test_map_is_ordered_and_raises_in_place(pool: Pool) -> None:
             next(results)
 
 
-def test_map_keeps_its_timeout(hub: FakeHub, pool: Pool) -> None:
+def test_map_raises_timeout_error(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     executor = pool.executor()
     with pytest.raises(TimeoutError):
@@ -40,13 +39,11 @@ def test_map_keeps_its_timeout(hub: FakeHub, pool: Pool) -> None:
     executor.shutdown(wait=False)
 
 
-def test_items_of_a_map_may_wait_for_what_the_same_executor_does(pool: Pool) -> None:
+def test_items_of_a_map_may_wait_for_futures_of_the_same_executor(pool: Pool) -> None:
     def chained(executor: concurrent.futures.Executor) -> list[int]:
         futures = [executor.submit(abs, -number) for number in range(4)]
         first = list(executor.map(abs, (future.result(SOON_S) for future in futures)))
-        return first + list(
-            executor.map(abs, (executor.submit(abs, number).result(SOON_S) for number in first))
-        )
+        return first + list(executor.map(abs, (executor.submit(abs, number).result(SOON_S) for number in first)))
 
     executor, results = pool.executor(), list[int]()
     thread = threading.Thread(target=lambda: results.extend(chained(executor)), daemon=True)
@@ -56,7 +53,7 @@ def test_items_of_a_map_may_wait_for_what_the_same_executor_does(pool: Pool) -> 
     executor.shutdown()
 
 
-def test_a_map_whose_items_end_the_executor_is_refused(pool: Pool) -> None:
+def test_a_map_whose_items_shut_the_executor_down_is_refused(pool: Pool) -> None:
     executor = pool.executor()
 
     def items() -> Iterator[int]:
@@ -67,13 +64,13 @@ def test_a_map_whose_items_end_the_executor_is_refused(pool: Pool) -> None:
         executor.map(abs, items())
 
 
-def test_leaving_the_block_waits_for_the_work(pool: Pool) -> None:
+def test_leaving_the_block_waits_for_all_futures(pool: Pool) -> None:
     with pool.executor() as executor:
         futures = [executor.submit(abs, -number) for number in range(50)]
     assert all(future.done() for future in futures)
 
 
-def test_nothing_is_taken_after_shutdown(pool: Pool) -> None:
+def test_submitting_after_shutdown_is_refused(pool: Pool) -> None:
     executor = pool.executor()
     executor.shutdown()
     executor.shutdown()
@@ -81,7 +78,7 @@ def test_nothing_is_taken_after_shutdown(pool: Pool) -> None:
         executor.submit(abs, 1)
 
 
-def test_shutdown_can_cancel_what_has_not_started(hub: FakeHub, pool: Pool) -> None:
+def test_shutdown_can_cancel_queued_futures(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     executor = pool.executor()
     futures = [executor.submit(abs, -number) for number in range(5)]
@@ -95,7 +92,7 @@ def test_shutdown_can_cancel_what_has_not_started(hub: FakeHub, pool: Pool) -> N
     assert futures[0].result(SOON_S) == 0
 
 
-def test_shutdown_without_waiting_lets_the_work_end(hub: FakeHub, pool: Pool) -> None:
+def test_shutdown_without_waiting_does_not_cancel(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     executor = pool.executor()
     future = executor.submit(abs, -3)
@@ -105,7 +102,7 @@ def test_shutdown_without_waiting_lets_the_work_end(hub: FakeHub, pool: Pool) ->
     assert future.result(SOON_S) == 3
 
 
-def test_callbacks_run_and_their_errors_stay_theirs(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_a_callback_does_not_affect_others(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     called = threading.Event()
 
     def bad(_: object) -> None:
@@ -119,25 +116,22 @@ def test_callbacks_run_and_their_errors_stay_theirs(pool: Pool, caplog: pytest.L
         assert executor.submit(abs, -2).result(SOON_S) == 2
 
 
-def test_the_standard_waiters_accept_its_futures(hub: FakeHub, pool: Pool) -> None:
+def test_wait_and_as_completed_accept_its_futures(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     with pool.executor() as executor:
         futures = [executor.submit(abs, -number) for number in range(3)]
         pool.flush()
         with hub.lock:
             hub.run("job_000003")
-        done, pending = concurrent.futures.wait(
-            futures, SOON_S, return_when=concurrent.futures.FIRST_COMPLETED
-        )
+        done, pending = concurrent.futures.wait(futures, SOON_S, return_when=concurrent.futures.FIRST_COMPLETED)
         assert (len(done), len(pending)) == (1, 2)
-        start = time.monotonic()
         with pytest.raises(TimeoutError):
             list(concurrent.futures.as_completed(futures, 0.05))
-        assert time.monotonic() - start < SOON_S
         hub.release()
+        assert {future.result() for future in concurrent.futures.as_completed(futures, SOON_S)} == {0, 1, 2}
 
 
-def test_map_sends_several_to_a_job_if_asked(hub: FakeHub, pool: Pool) -> None:
+def test_chunksize_sets_the_items_per_job(hub: FakeHub, pool: Pool) -> None:
     with pool.executor() as executor:
         assert list(executor.map(abs, range(100), chunksize=30)) == list(range(100))
     assert [job["item"].bundled for job in hub.jobs.values()] == [30, 30, 30, 10]
@@ -154,7 +148,7 @@ def test_map_reads_all_items_at_once_and_its_results_outlive_the_executor(hub: F
         executor.map(abs, [1])
 
 
-def test_map_can_read_as_it_goes(hub: FakeHub, pool: Pool) -> None:
+def test_buffersize_limits_reading_ahead(hub: FakeHub, pool: Pool) -> None:
     items = iter(range(100))
     with pool.executor() as executor:
         results = executor.map(abs, items, buffersize=10)
@@ -162,7 +156,7 @@ def test_map_can_read_as_it_goes(hub: FakeHub, pool: Pool) -> None:
         assert [next(results) for _ in range(3)] == [0, 1, 2]
 
 
-def test_a_map_whose_executor_is_shut_down_says_so(hub: FakeHub, pool: Pool) -> None:
+def test_shutdown_cancels_a_map(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     executor = pool.executor()
     results = executor.map(abs, range(10))
@@ -171,7 +165,7 @@ def test_a_map_whose_executor_is_shut_down_says_so(hub: FakeHub, pool: Pool) -> 
         next(results)
 
 
-def test_leaving_a_map_leaves_the_executor_to_others(hub: FakeHub, pool: Pool) -> None:
+def test_a_failed_map_does_not_affect_other_calls(hub: FakeHub, pool: Pool) -> None:
     with pool.executor() as executor:
         results = executor.map(divmod, [1] * 50, [0] + [1] * 49)
         with pytest.raises(ZeroDivisionError):
@@ -180,15 +174,7 @@ def test_leaving_a_map_leaves_the_executor_to_others(hub: FakeHub, pool: Pool) -
         assert list(executor.map(abs, [-1, -2])) == [1, 2]
 
 
-def test_futures_work_with_the_standard_waits(pool: Pool) -> None:
-    with pool.executor() as executor:
-        futures = [executor.submit(abs, -n) for n in range(20)]
-        assert sorted(f.result() for f in concurrent.futures.as_completed(futures, SOON_S)) == list(range(20))
-        done, waiting = concurrent.futures.wait(futures, SOON_S)
-        assert (len(done), len(waiting)) == (20, 0)
-
-
 @pytest.mark.parametrize("word", ["initializer", "initargs", "max_workers", "mp_context"])
-def test_what_only_local_executors_have_is_refused_with_a_reason(pool: Pool, word: str) -> None:
+def test_parameters_of_local_executors_are_refused_with_a_reason(pool: Pool, word: str) -> None:
     with pytest.raises(TypeError, match=f"'{word}' is not supported: "):
         pool.executor(**{word: None})  # type: ignore[typeddict-item]

@@ -1,4 +1,4 @@
-"""Submitting and getting results: batched, never twice, never lost, whatever happens to the connection."""
+"""Futures: jobs are batched, and neither lost nor duplicated, whatever happens to the connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError, as_completed, wait
+from concurrent.futures import CancelledError, wait
 
 import numpy as np
 import pytest
@@ -18,14 +18,7 @@ import pytest
 from computepool import JobCancelled, JobFailed, Pool, connect
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX
-from computepool.sdk import (
-    BadRequest,
-    ComputePoolError,
-    Forbidden,
-    HubUnreachable,
-    ResultUnreadable,
-    Unauthenticated,
-)
+from computepool.sdk import BadRequest, ComputePoolError, Forbidden, HubUnreachable, ResultUnreadable, Unauthenticated
 from computepool.sdk.client.session import GroupSession
 from tests.sdk.fake_hub import FakeHub, Refusal
 
@@ -36,16 +29,14 @@ def double(number: int) -> int:
     return number * 2
 
 
-def test_a_function_runs_and_its_value_comes_back(pool: Pool) -> None:
+def test_a_function_runs_and_returns_its_value(pool: Pool) -> None:
     assert pool.submit(double, 21).result(SOON_S) == 42
     assert pool.submit(pow, 2, kwargs={"exp": 5}).result(SOON_S) == 32
     assert pool.options(cores=2).submit(pow, 2, exp=6).result(SOON_S) == 64
 
 
-def test_requirements_become_the_spec(hub: FakeHub, pool: Pool) -> None:
-    pool.submit(double, 1, vram=16, cores=2, ram="512MB", tier="rtx-4090", retries=2, timeout="2m").result(
-        SOON_S
-    )
+def test_options_become_the_spec(hub: FakeHub, pool: Pool) -> None:
+    pool.submit(double, 1, vram=16, cores=2, ram="512MB", tier="rtx-4090", retries=2, timeout="2m").result(SOON_S)
     request = hub.jobs["job_000002"]["request"]
     needs = request.spec.needs
     assert (needs.vram_mb, needs.cores, needs.ram_mb, needs.tiers) == (16_000, 2, 512, ["rtx-4090"])
@@ -70,9 +61,7 @@ def test_different_options_do_not_share_a_batch(hub: FakeHub, pool: Pool) -> Non
 
 
 @pytest.mark.parametrize("fault", ["drop", "reset"])
-def test_lost_requests_and_replies_neither_lose_nor_double_a_job(
-    hub: FakeHub, pool: Pool, fault: str
-) -> None:
+def test_lost_requests_and_replies_neither_lose_nor_duplicate_a_job(hub: FakeHub, pool: Pool, fault: str) -> None:
     turns: dict[str, int] = {}
 
     def every_other(method: str, path: str) -> str | None:
@@ -87,7 +76,7 @@ def test_lost_requests_and_replies_neither_lose_nor_double_a_job(
 
 
 def test_a_job_submitted_while_an_idle_poll_breaks_is_not_lost(hub: FakeHub, pool: Pool) -> None:
-    """After a result the receiver lingers on a poll that nobody waits for; when it breaks, somebody may."""
+    """After a result the receiver keeps polling; when that poll breaks, a new job may depend on it."""
     assert pool.submit(double, 1).result(SOON_S) == 2
     with hub.lock:
         assert hub.lock.wait_for(lambda: hub.requests[-1][2].get("after") == "1", SOON_S)
@@ -101,7 +90,7 @@ def test_a_job_submitted_while_an_idle_poll_breaks_is_not_lost(hub: FakeHub, poo
     assert future.result(SOON_S) == 4
 
 
-def test_a_busy_hub_is_asked_again(hub: FakeHub, pool: Pool) -> None:
+def test_a_busy_hub_is_retried(hub: FakeHub, pool: Pool) -> None:
     answers = iter([503, 429, 503])
 
     def busy(method: str, path: str) -> None:
@@ -114,11 +103,11 @@ def test_a_busy_hub_is_asked_again(hub: FakeHub, pool: Pool) -> None:
     assert len(hub.jobs) == 1
 
 
-def test_a_result_that_comes_before_the_reply_is_kept(hub: FakeHub, pool: Pool) -> None:
-    """The hub runs the jobs, then loses the reply; their results arrive before their ids are known."""
+def test_a_result_that_arrives_before_the_job_id_is_kept(hub: FakeHub, pool: Pool) -> None:
+    """The reply to the submission is lost, so the result arrives before the repeated reply."""
     hub.hold = True
     waiting = pool.submit(double, 1)
-    assert waiting.job_id  # the receiver follows the group from now on
+    assert waiting.job_id  # the receiver polls the group from now on
     hub.hold = False
     lost = iter([True])
 
@@ -127,7 +116,7 @@ def test_a_result_that_comes_before_the_reply_is_kept(hub: FakeHub, pool: Pool) 
             return None
         if next(lost, None):
             return "drop"
-        with hub.lock:  # answer again only when the result of the lost job was asked for and given
+        with hub.lock:  # repeat the reply only after the result was delivered
             assert hub.lock.wait_for(lambda: any(q.get("after") == "1" for _, _, q in hub.requests), SOON_S)
         return None
 
@@ -137,7 +126,7 @@ def test_a_result_that_comes_before_the_reply_is_kept(hub: FakeHub, pool: Pool) 
     assert waiting.result(SOON_S) == 2
 
 
-def test_a_refused_submission_fails_its_futures_with_the_hubs_own_class(hub: FakeHub, pool: Pool) -> None:
+def test_a_refused_submission_fails_its_futures_with_the_hubs_error(hub: FakeHub, pool: Pool) -> None:
     def refuse(method: str, path: str) -> None:
         if path == "/jobs":
             raise Refusal(403, "forbidden", "Your account may not submit.")
@@ -150,7 +139,7 @@ def test_a_refused_submission_fails_its_futures_with_the_hubs_own_class(hub: Fak
         _ = future.job_id
 
 
-def test_a_revoked_key_ends_the_waiting(hub: FakeHub, pool: Pool) -> None:
+def test_a_revoked_key_fails_open_futures(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
     assert future.job_id
@@ -164,7 +153,7 @@ def test_a_revoked_key_ends_the_waiting(hub: FakeHub, pool: Pool) -> None:
         future.result(SOON_S)
 
 
-def test_a_failed_job_carries_reason_and_remote_traceback(pool: Pool) -> None:
+def test_a_failed_job_has_a_reason_and_a_remote_traceback(pool: Pool) -> None:
     def broken(number: int) -> float:
         return number / 0
 
@@ -178,15 +167,15 @@ def test_a_failed_job_carries_reason_and_remote_traceback(pool: Pool) -> None:
     assert (copy.job_id, str(copy)) == (caught.value.job_id, str(caught.value))
 
 
-def test_cancel_before_it_runs(hub: FakeHub, pool: Pool) -> None:
+def test_cancelling_a_queued_job_notifies_all_waiters(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
     assert future.job_id
-    told: list[bool] = []
-    future.add_done_callback(lambda done: told.append(done.cancelled()))
+    notified: list[bool] = []
+    future.add_done_callback(lambda done: notified.append(done.cancelled()))
     assert future.cancel()
     assert future.cancelled()
-    assert told == [True]
+    assert notified == [True]
     with pytest.raises(JobCancelled):
         future.result(SOON_S)
     with pytest.raises(CancelledError):
@@ -194,17 +183,16 @@ def test_cancel_before_it_runs(hub: FakeHub, pool: Pool) -> None:
     assert wait([future], SOON_S).done == {future}
 
 
-def test_who_waits_too_briefly_is_told_that_the_job_goes_on(hub: FakeHub, pool: Pool) -> None:
+def test_a_timeout_says_that_the_job_continues(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
-    with pytest.raises(
-        TimeoutError, match=f"{future.job_id} is not finished after 0.01 s; it was not cancelled"
-    ):
+    with pytest.raises(TimeoutError, match=f"{future.job_id} is not finished after 0.01 s; it was not cancelled"):
         future.result(0.01)
-    future.cancel()
+    hub.release()
+    assert future.result(SOON_S) == 2
 
 
-def test_cancel_by_somebody_else_arrives(hub: FakeHub, pool: Pool) -> None:
+def test_a_job_cancelled_elsewhere_cancels_its_future(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
     pool.jobs.cancel(future.job_id)
@@ -213,13 +201,13 @@ def test_cancel_by_somebody_else_arrives(hub: FakeHub, pool: Pool) -> None:
     assert future.cancelled()
 
 
-def test_cancel_after_the_end_says_no(pool: Pool) -> None:
+def test_a_finished_job_cannot_be_cancelled(pool: Pool) -> None:
     future = pool.submit(double, 1)
     assert future.result(SOON_S) == 2
     assert future.cancel() is False
 
 
-def test_what_was_not_sent_is_simply_taken_back(hub: FakeHub, pool: Pool) -> None:
+def test_a_job_that_was_not_sent_is_cancelled_locally(hub: FakeHub, pool: Pool) -> None:
     go, arrived = threading.Event(), threading.Event()
 
     def slow(method: str, path: str) -> None:
@@ -237,7 +225,7 @@ def test_what_was_not_sent_is_simply_taken_back(hub: FakeHub, pool: Pool) -> Non
     assert len(hub.jobs) == 1
 
 
-def test_large_arguments_and_results_travel_as_artifacts(hub: FakeHub, pool: Pool) -> None:
+def test_large_arguments_and_results_become_artifacts(hub: FakeHub, pool: Pool) -> None:
     data = os.urandom(PAYLOAD_MAX + 1)
     assert pool.submit(bytes.__add__, data, b"!").result(SOON_S) == data + b"!"
     assert len(hub.blobs) == 2
@@ -259,12 +247,10 @@ def test_a_result_that_needs_pickle_is_refused_unless_allowed(pool: Pool) -> Non
 
 
 @pytest.mark.soak
-def test_another_process_gets_the_result_by_id(hub: FakeHub, pool: Pool) -> None:
+def test_another_process_gets_a_result_by_job_id(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     job_id = pool.submit(double, 21).job_id
-    code = (
-        "import sys, computepool; print(computepool.connect(sys.argv[1], 'k').future(sys.argv[2]).result(20))"
-    )
+    code = "import sys, computepool; print(computepool.connect(sys.argv[1], 'k').future(sys.argv[2]).result(60))"
     other = subprocess.Popen([sys.executable, "-c", code, hub.url, job_id], stdout=subprocess.PIPE, text=True)
     with hub.lock:
         assert hub.lock.wait_for(lambda: hub.count("GET", f"/jobs/{job_id}/result"), SOON_S)
@@ -272,7 +258,7 @@ def test_another_process_gets_the_result_by_id(hub: FakeHub, pool: Pool) -> None
     assert other.communicate(timeout=60)[0] == "42\n"
 
 
-def test_futures_of_finished_jobs_and_jobs_without_a_group(pool: Pool) -> None:
+def test_futures_attach_to_finished_jobs_and_to_jobs_without_a_group(pool: Pool) -> None:
     done = pool.submit(double, 3)
     assert done.result(SOON_S) == 6
     with connect(pool.transport.url, "cp_other") as other:
@@ -283,10 +269,7 @@ def test_futures_of_finished_jobs_and_jobs_without_a_group(pool: Pool) -> None:
     assert pool.future(reply.job_ids[0]).result(SOON_S).exit_code == 0
 
 
-def test_waiting_tools_of_the_standard_library_work(pool: Pool) -> None:
-    futures = [pool.submit(double, number) for number in range(20)]
-    assert sorted(future.result() for future in as_completed(futures, SOON_S)) == list(range(0, 40, 2))
-
+def test_wrap_future_accepts_a_job_future(pool: Pool) -> None:
     async def one() -> int:
         value: int = await asyncio.wrap_future(pool.submit(double, 5))
         return value
@@ -294,30 +277,15 @@ def test_waiting_tools_of_the_standard_library_work(pool: Pool) -> None:
     assert asyncio.run(one()) == 10
 
 
-def test_a_result_that_takes_too_long_is_a_timeout(hub: FakeHub, pool: Pool) -> None:
-    hub.hold = True
-    future = pool.submit(double, 1)
-    with pytest.raises(TimeoutError):
-        future.result(0.05)
-    hub.release()
-    assert future.result(SOON_S) == 2
-
-
-def test_a_script_that_ends_right_after_submitting_loses_nothing(hub: FakeHub) -> None:
-    code = "import computepool, sys; p = computepool.connect(sys.argv[1], 'k'); [p.submit(pow, 2, n) for n in range(50)]"
+def test_a_program_that_exits_after_submitting_loses_no_job(hub: FakeHub) -> None:
+    code = (
+        "import computepool, sys; p = computepool.connect(sys.argv[1], 'k'); [p.submit(pow, 2, n) for n in range(50)]"
+    )
     subprocess.run([sys.executable, "-c", code, hub.url], check=True, timeout=90)
     assert len(hub.jobs) == 50
 
 
-def test_submitting_after_close_is_refused(hub: FakeHub) -> None:
-    pool = connect(hub.url, "cp_test")
-    pool.submit(double, 1).result(SOON_S)
-    pool.close()
-    with pytest.raises(RuntimeError, match="close"):
-        pool.submit(double, 1)
-
-
-def test_a_page_of_somebody_else_in_place_of_a_reply_is_an_outage(hub: FakeHub, pool: Pool) -> None:
+def test_a_web_page_instead_of_a_reply_counts_as_an_outage(hub: FakeHub, pool: Pool) -> None:
     paths = ("/groups", "/jobs", "/results")
     answered: list[str] = []
 
@@ -334,7 +302,7 @@ def test_a_page_of_somebody_else_in_place_of_a_reply_is_an_outage(hub: FakeHub, 
     assert len(hub.jobs) == 1
 
 
-def test_what_breaks_a_thread_is_told_to_everybody_who_waits(
+def test_an_error_in_a_background_thread_fails_all_open_futures(
     hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: GroupSession, page: object) -> None:
@@ -348,8 +316,8 @@ def test_what_breaks_a_thread_is_told_to_everybody_who_waits(
         future.result(SOON_S)
 
 
-def test_callbacks_cannot_end_the_thread_that_calls_them(pool: Pool) -> None:
-    told: list[object] = []
+def test_no_exception_in_a_callback_ends_the_receiving_thread(pool: Pool) -> None:
+    called: list[object] = []
 
     for error in (SystemExit, KeyboardInterrupt, ZeroDivisionError):
 
@@ -358,10 +326,10 @@ def test_callbacks_cannot_end_the_thread_that_calls_them(pool: Pool) -> None:
 
         future = pool.submit(double, 2)
         future.add_done_callback(raising)
-        future.add_done_callback(told.append)
+        future.add_done_callback(called.append)
         assert future.result(SOON_S) == 4
     assert pool.submit(double, 3).result(SOON_S) == 6
-    assert len(told) == 3
+    assert len(called) == 3
 
 
 class _Leaves:
@@ -369,30 +337,32 @@ class _Leaves:
         return sys.exit, ("unpickled",)
 
 
-def test_a_result_that_exits_when_it_is_read_is_unreadable(pool: Pool) -> None:
+def test_a_pickle_that_exits_when_it_is_loaded_is_unreadable(pool: Pool) -> None:
     trusting = pool.options(allow_pickle=True)
     with pytest.raises(ResultUnreadable, match="unpickled"):
         trusting.submit(_Leaves).result(SOON_S)
     assert pool.submit(double, 3).result(SOON_S) == 6
 
 
-def test_what_was_not_sent_at_the_end_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_reports_the_jobs_that_were_not_sent(caplog: pytest.LogCaptureFixture) -> None:
     pool = connect("http://127.0.0.1:9", "cp_test")  # nobody listens there
     pool.submit(double, 1)
     pool.session().close(0.1)
     assert "1 job could not be sent to the hub before the program closed" in caplog.text
 
 
-def test_nobody_waits_for_ever_for_what_was_open_at_the_end(hub: FakeHub) -> None:
+def test_closing_fails_open_futures_and_refuses_new_ones(hub: FakeHub) -> None:
     hub.hold = True
     pool = connect(hub.url, "cp_test")
     future = pool.submit(double, 1)
     pool.close()
     with pytest.raises(HubUnreachable, match="The job keeps running"):
         future.result(SOON_S)
+    with pytest.raises(RuntimeError, match="close"):
+        pool.submit(double, 1)
 
 
-def test_an_unknown_requirement_is_refused_with_a_hint(hub: FakeHub, pool: Pool) -> None:
+def test_an_unknown_or_invalid_option_is_refused_with_a_hint(hub: FakeHub, pool: Pool) -> None:
     with pytest.raises(TypeError, match="did you mean 'vram'"):
         pool.submit(double, 1, vrm=16)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="kwargs="):
@@ -413,7 +383,7 @@ def test_after_takes_futures(hub: FakeHub, pool: Pool) -> None:
     assert hub.jobs[second.job_id]["request"].after == [first.job_id]
 
 
-def test_scripts_and_commands(hub: FakeHub, pool: Pool, tmp_path: object) -> None:
+def test_a_command_returns_its_outcome_or_a_future(hub: FakeHub, pool: Pool, tmp_path: object) -> None:
     outcome = pool.command(["echo", 1])
     assert (outcome.exit_code, outcome.output) == (0, "echo echo 1\n")
     with pytest.raises(JobFailed, match="exit code 1"):
@@ -449,7 +419,7 @@ def test_a_forked_child_is_told_to_connect_again(pool: Pool) -> None:
     assert child.exitcode == 7
 
 
-def test_a_future_says_where_its_job_is(hub: FakeHub, pool: Pool) -> None:
+def test_the_repr_of_a_future_shows_the_last_known_state(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
     assert future.job_id
@@ -469,7 +439,7 @@ def test_a_future_says_where_its_job_is(hub: FakeHub, pool: Pool) -> None:
     assert repr(future) == f"<JobFuture {future.job_id} succeeded>"
 
 
-def test_a_job_that_never_reached_the_hub_is_not_said_to_go_on(hub: FakeHub, pool: Pool) -> None:
+def test_the_timeout_of_an_unsent_job_says_that_it_was_not_sent(hub: FakeHub, pool: Pool) -> None:
     hub.fault = lambda method, path: "reset" if path == "/jobs" else None
     future = pool.submit(double, 1)
     assert repr(future) == "<JobFuture (no id) not submitted yet>"

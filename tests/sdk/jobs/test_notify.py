@@ -1,4 +1,4 @@
-"""Notices: seen where there is somebody to see them, harmless whatever the words are, and never in the way."""
+"""Notifications: shown where possible, harmless whatever the text, and never blocking."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def fake_desktop(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> 
     monkeypatch.setenv("DISPLAY", ":0")
 
 
-def test_the_desktop_gets_the_words_as_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_desktop(monkeypatch, tmp_path, f'for word in "$@"; do echo "$word" >> {tmp_path}/said; done')
+def test_the_desktop_program_receives_the_text_as_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_desktop(monkeypatch, tmp_path, f'for word in "$@"; do echo "$word" >> {tmp_path}/arguments; done')
     terminal = Terminal()
     assert notify.notify(HOSTILE, title="done", terminal=terminal) == "desktop"
-    said = (tmp_path / "said").read_text().splitlines()
-    assert said[:3] == ["--app-name=ComputePool", "--", "done"]
-    assert "&lt;b&gt;&amp;" in said[3]
-    assert len(said) == 4
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert arguments[:3] == ["--app-name=ComputePool", "--", "done"]
+    assert "&lt;b&gt;&amp;" in arguments[3]
+    assert len(arguments) == 4
     assert terminal.getvalue() == ""
     assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("script", ["exit 1", "kill -9 $$"])
-def test_a_desktop_that_fails_leaves_it_to_the_terminal(
+def test_the_terminal_is_used_if_the_desktop_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     fake_desktop(monkeypatch, tmp_path, script)
@@ -56,13 +56,13 @@ def test_a_desktop_that_fails_leaves_it_to_the_terminal(
     assert terminal.getvalue().startswith("\a\x1b]9;ComputePool: sweep is complete\x1b\\")
 
 
-def test_a_desktop_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_desktop_program_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "_SECONDS_MAX", 0.2)
     fake_desktop(monkeypatch, tmp_path, "exec sleep 30")
     assert notify.notify("x", terminal=Terminal()) == "terminal"
 
 
-def test_nobody_is_there() -> None:
+def test_without_desktop_and_terminal_nothing_is_shown() -> None:
     closed = io.StringIO()
     closed.close()
     assert notify.notify("x", terminal=io.StringIO()) == ""
@@ -70,7 +70,7 @@ def test_nobody_is_there() -> None:
 
 
 @given(st.text(max_size=50), st.text(max_size=50))
-def test_no_words_begin_a_sequence_of_their_own(title: str, text: str) -> None:
+def test_no_text_begins_a_control_sequence(title: str, text: str) -> None:
     terminal = Terminal()
     notify.notify(text, title=title, terminal=terminal)
     written = terminal.getvalue()
@@ -80,6 +80,6 @@ def test_no_words_begin_a_sequence_of_their_own(title: str, text: str) -> None:
     assert not any("\x80" <= character <= "\x9f" or character in "\n\r" for character in written)
 
 
-def test_hostile_words_are_one_visible_line() -> None:
+def test_hostile_text_becomes_one_visible_line() -> None:
     assert notify.plain(HOSTILE) == "--help;$(touch x)`id`]0;owned 31m<b>& 'q' \"d\""
     assert len(notify.plain("x" * 10_000)) == 200

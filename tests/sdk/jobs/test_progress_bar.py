@@ -1,4 +1,4 @@
-"""The bar in a notebook: IPython itself shows it, as a kernel would send it to the browser."""
+"""The progress bar in a notebook, displayed by IPython."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from computepool.sdk.jobs.progress_bar import Bar, in_notebook
 
 
 class Sent(DisplayPublisher):  # type: ignore[misc]
-    """What goes to the browser."""
+    """Records the messages to the browser."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,18 +56,18 @@ def test_a_notebook_gets_one_output_that_is_replaced(
 
 
 @pytest.mark.soak
-def test_a_notebook_can_be_spared_it(notebook: Sent, pool: Pool) -> None:
+def test_a_notebook_shows_no_bar_if_progress_is_off(notebook: Sent, pool: Pool) -> None:
     assert sum(pool.map(abs, range(10), progress=False)) == 45
     assert not notebook.messages
 
 
 @pytest.mark.soak
-def test_a_label_is_text(notebook: Sent) -> None:
+def test_a_label_is_escaped(notebook: Sent) -> None:
     bar = Bar("<script>", total=None)
     bar.add(3)
     bar.stop()
     assert "<script>" not in "".join(data["text/html"] for data, _ in notebook.messages)
 
 
-def test_ipython_on_a_terminal_is_a_terminal() -> None:
+def test_a_terminal_is_not_a_notebook() -> None:
     assert not in_notebook()

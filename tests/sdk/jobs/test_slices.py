@@ -1,4 +1,4 @@
-"""Slices, by SDK and CLI, in groups of their own and in named ones."""
+"""Slices in the SDK and the CLI, in new groups and in named ones."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ def read(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.soak
-def test_slices_of_two_calls_share_a_named_group_and_keep_apart(
+def test_two_calls_with_one_group_each_fetch_their_own_slices(
     class_pool: RealPool, pool: Pool, part: Path, tmp_path: Path
 ) -> None:
-    """The second terminal watches and fetches its own slices alone."""
     env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
 
     def submit(word: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The first example of docs/checkpoints.md, as it is printed there."""
+"""The first example of docs/checkpoints.md runs as printed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 import computepool
 
 PAGE = Path(__file__).parents[3] / "docs/checkpoints.md"
-#: Where another attempt would find it: 999 steps are done.
+#: The state that an earlier attempt left after 999 steps, and the final result.
 LEFT, TOTAL = f"999 {sum(step * step for step in range(999))}", str(sum(step * step for step in range(1000)))
 
 
 @pytest.mark.soak
-def test_the_example_saves_and_goes_on(tmp_path: Path) -> None:
+def test_the_example_saves_and_resumes(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.S)[0]
     saved = tmp_path / "checkpoints"
     saved.mkdir()
@@ -28,13 +28,7 @@ def test_the_example_saves_and_goes_on(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": source, "COMPUTEPOOL_CHECKPOINT": str(saved)}
     env["COMPUTEPOOL_RESTORED"] = str(tmp_path / "before")
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == TOTAL

@@ -1,4 +1,4 @@
-"""Objects that have a class cross the wire as data; reading them imports nothing and runs nobody's code."""
+"""Objects are encoded as data; decoding them imports nothing and runs no code of their classes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ _objects = st.recursive(
 
 
 def typed(value: Any) -> Any:
-    """With the type of everything written beside it, because equality alone forgives many."""
+    """The value with all types, because equality alone ignores many of them."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return type(value), [typed(getattr(value, item.name)) for item in dataclasses.fields(value)]
     if isinstance(value, tuple | list):
@@ -149,14 +149,14 @@ def typed(value: Any) -> Any:
 
 @pytest.mark.soak
 @given(_objects)
-def test_objects_come_back_equal_and_of_the_same_class(value: Any) -> None:
+def test_decoded_objects_are_equal_and_of_the_same_class(value: Any) -> None:
     text = encode(value)
     assert typed(decode(text)) == typed(value)
     assert encode(decode(text)) == text
 
 
 @given(_objects)
-def test_a_reader_without_the_classes_gets_the_fields_and_passes_them_on(value: Any) -> None:
+def test_a_reader_without_the_classes_preserves_the_fields(value: Any) -> None:
     text = encode(value).replace(f'"{__name__}:', '"nowhere.at.all:')
     assert encode(decode(text)).count("nowhere.at.all:") == text.count("nowhere.at.all:") - text.count(
         '"$namedtuple"'
@@ -198,7 +198,7 @@ def test_a_record_is_read_only_data() -> None:
     assert repr(record).startswith("Record('m:C', a=1, ")
 
 
-def test_a_class_that_came_by_value_is_passed_by_its_reader() -> None:
+def test_a_reader_may_pass_classes_that_it_received_by_value() -> None:
     def made(flavour: str) -> type:
         namespace = {"__module__": "__main__", "flavour": flavour}
         return dataclasses.make_dataclass("Mine", [("x", int)], namespace=namespace)
@@ -211,15 +211,12 @@ def test_a_class_that_came_by_value_is_passed_by_its_reader() -> None:
 
 
 def test_the_classes_in_a_value_are_found() -> None:
-    value = {
-        "k": [Plain(Frozen(Point(1, Colour.RED)), {Frozen(Level.HIGH): {1}}), Below(inside=(1,))],
-        "n": 3,
-    }
+    value = {"k": [Plain(Frozen(Point(1, Colour.RED)), {Frozen(Level.HIGH): {1}}), Below(inside=(1,))], "n": 3}
     value["self"] = value
     assert set(classes_in(value)) == {Plain, Frozen, Point, Colour, Level, Below}
 
 
-def test_a_text_of_another_version_of_the_class() -> None:
+def test_fields_of_another_version_of_a_class_are_defaulted_or_refused() -> None:
     body = f'{{"$dataclass":{{"class":"{__name__}:%s","fields":{{%s}}}}}}'
     assert decode(body % ("Below", '"inside":1')) == Below(inside=1)
     assert decode(body % ("Frozen", '"a":1')) == Frozen(1)
@@ -229,14 +226,14 @@ def test_a_text_of_another_version_of_the_class() -> None:
         decode(f'{{"$enum":{{"class":"{__name__}:Colour","name":"GREEN","value":1}}}}')
 
 
-def test_what_an_object_cannot_send_is_named_with_its_path() -> None:
+def test_an_unsupported_field_is_named_with_its_path() -> None:
     with pytest.raises(ValueError, match=r"result\.a\[0\]\.b: object cannot be sent"):
         encode(Plain([Frozen(1, object())]))
     with pytest.raises(ValueError, match=r"return its .value"):
         encode(Way.LEFT | Way.UP)
 
 
-def test_classes_that_would_run_code_are_only_records() -> None:
+def test_classes_that_would_run_code_become_records() -> None:
     Plain.seen.clear()
     for value in (WithDescriptor("x"), Trouble("y")):
         Plain.seen.clear()
@@ -287,7 +284,7 @@ def lazy() -> Iterator[None]:
         "subprocess:Popen",
     ],
 )
-def test_a_name_of_what_is_no_dataclass_makes_a_record(name: str) -> None:
+def test_the_name_of_anything_but_a_dataclass_makes_a_record(name: str) -> None:
     before = set(sys.modules)
     for tag in ("$dataclass", "$namedtuple"):
         value = decode(json.dumps({tag: {"class": name, "fields": {"a": 1}}}))
@@ -344,7 +341,7 @@ def test_malformed_objects_are_value_errors(body: str) -> None:
         decode(body)
 
 
-def test_deep_objects() -> None:
+def test_deep_objects_are_preserved_and_cycles_refused() -> None:
     value: Any = None
     for _ in range(DEPTH_MAX - 1):
         value = Frozen(value)
@@ -365,8 +362,6 @@ _texts = [encode(item) for item in (
 def test_changed_texts_are_value_errors_or_values(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(at, min(len(text), at + 8)))
-    other = data.draw(
-        st.sampled_from(["", "0", '"', "[", "}", ",", "1e999", "null", '"$enum"', "-1", "$", "\\ud800"])
-    )
+    other = data.draw(st.sampled_from(["", "0", '"', "[", "}", ",", "1e999", "null", '"$enum"', "-1", "$", "\\ud800"]))
     with contextlib.suppress(ValueError):
         decode(text[:at] + other + text[end:])

@@ -1,4 +1,4 @@
-"""Arrays and tables cross the wire with every dtype, and hostile ones are refused before a library reads them."""
+"""Arrays and tables are preserved with every dtype, and hostile ones are refused before a library reads them."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ _ARROW = [
 
 
 @pytest.mark.parametrize("value", _INDEXES, ids=lambda value: type(value).__name__)
-def test_every_index(value: Any) -> None:
+def test_every_kind_of_index_is_preserved(value: Any) -> None:
     check(value)
     check(pd.Series(range(len(value)), index=value, name=value.name if value.nlevels == 1 else None))
     check(pd.DataFrame(np.arange(2 * len(value)).reshape(2, -1), columns=value))
 
 
 @pytest.mark.parametrize("data", _COLUMNS, ids=lambda data: str(data.dtype))
-def test_every_column(data: Any) -> None:
+def test_every_kind_of_column_is_preserved(data: Any) -> None:
     series = pd.Series(data, dtype=data.dtype, name="s")
     check(series)
     check(pd.DataFrame({"a": series, "b": series[::-1]}))
@@ -128,11 +128,11 @@ def test_every_column(data: Any) -> None:
 
 
 @pytest.mark.parametrize("value", _ARROW, ids=lambda value: type(value).__name__)
-def test_arrow(value: Any) -> None:
+def test_arrow_data_is_preserved(value: Any) -> None:
     check(value)
 
 
-def test_odd_frames() -> None:
+def test_unusual_frames_are_preserved() -> None:
     check(pd.DataFrame())
     check(pd.DataFrame(index=["a", "b"]))
     check(pd.DataFrame([[1, "x"], [2, "y"]], columns=["same", "same"]))
@@ -154,20 +154,18 @@ def test_odd_frames() -> None:
     )
 )
 @settings(max_examples=25, deadline=None)
-def test_any_frame(frame: pd.DataFrame) -> None:
+def test_any_frame_is_preserved(frame: pd.DataFrame) -> None:
     check(frame)
 
 
-@given(
-    hnp.arrays(hnp.scalar_dtypes() | hnp.array_dtypes(max_size=2), hnp.array_shapes(max_dims=3, max_side=3))
-)
+@given(hnp.arrays(hnp.scalar_dtypes() | hnp.array_dtypes(max_size=2), hnp.array_shapes(max_dims=3, max_side=3)))
 @settings(max_examples=50)
-def test_an_array_keeps_its_order(array: Any) -> None:
+def test_an_array_keeps_its_memory_layout(array: Any) -> None:
     for value in (np.asfortranarray(array), array.T, array[::-1]):
         back = decode(encode(value))
         assert (back.dtype, back.shape, back.tobytes()) == (value.dtype, value.shape, value.tobytes())
         if value.flags.contiguous != back.flags.contiguous:
-            assert not value.flags.f_contiguous  # a view with steps comes back whole
+            assert not value.flags.f_contiguous  # a strided view becomes contiguous
 
 
 @pytest.mark.parametrize(
@@ -181,7 +179,7 @@ def test_an_array_keeps_its_order(array: Any) -> None:
         (np.array(["x"], np.dtypes.StringDType()), "fixed-size"),
     ],
 )
-def test_what_cannot_be_sent(value: Any, words: str) -> None:
+def test_an_unsupported_table_is_refused(value: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         encode(value)
 
@@ -197,7 +195,7 @@ def arrow_text(table: pa.Table, kind: str = "table", **options: Any) -> str:
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_a_compressed_table_is_refused(codec: str) -> None:
-    """8 MB of zeros in less than 10 kB: nobody knows how much a stranger's would be."""
+    """8 MB of zeros take less than 10 kB, so the size of untrusted data would be unknown."""
     table = pa.table({"a": np.zeros(1_000_000)})
     text = arrow_text(table, compression=codec)
     assert len(text) < 100_000
@@ -223,7 +221,7 @@ class Evil(pa.ExtensionType):
         return cls()
 
 
-def test_an_extension_type_does_not_run() -> None:
+def test_the_code_of_an_extension_type_does_not_run() -> None:
     pa.register_extension_type(Evil())
     try:
         table = pa.table({"a": pa.ExtensionArray.from_storage(Evil(), pa.array([1]))})
@@ -244,7 +242,7 @@ def changed(text: str, old: bytes, new: bytes) -> str:
     return json.dumps({"$arrow": {**body, "data": base64.b64encode(data.replace(old, new)).decode()}})
 
 
-def test_offsets_and_codes_that_lead_outside_are_refused() -> None:
+def test_offsets_and_codes_out_of_range_are_refused() -> None:
     text = arrow_text(pa.table({"a": ["x" * 77, "y" * 11]}))
     offsets, wrong = (np.array(numbers, "<i4").tobytes() for numbers in ([0, 77, 88], [0, 2**30, 88]))
     with pytest.raises(ValueError):
@@ -393,7 +391,7 @@ def test_the_hub_compares_inside_tables(a: Any, b: Any, same: bool) -> None:
     assert same_value(encode(pd.Categorical(["a", "b"])), encode(pd.Categorical(["b", "a"])), loose) is False
 
 
-# ---------------------------------------------------------------- little text, much memory
+# ---------------------------------------------------------------- short texts that need much memory
 def _range_index(count: int) -> dict[str, Any]:
     return {"$index": {"range": ["0x0", hex(count), "0x1"], "name": None}}
 
@@ -403,7 +401,7 @@ def _column(**body: Any) -> dict[str, Any]:
 
 
 def _nulls(rows: int, kind: Any) -> dict[str, Any]:
-    """A table of nothing but rows, whose number is written into it afterwards."""
+    """A table without columns, with the number of rows patched into it."""
     tree: dict[str, Any] = json.loads(encode(pa.nulls(0x0102, kind)))
     data = base64.b64decode(tree["$arrow"]["data"])
     changed = data.replace((0x0102).to_bytes(8, "little"), rows.to_bytes(8, "little"))
@@ -436,9 +434,7 @@ BOMBS: dict[str, Any] = {
             "name": None,
         }
     },
-    "many small ones": [
-        _column(kind="interval", left=_range_index(2**19), right=_range_index(2**19), closed="right")
-    ]
+    "many small ones": [_column(kind="interval", left=_range_index(2**19), right=_range_index(2**19), closed="right")]
     * 200,
     "many with nothing": [{"$array": {"dtype": "<U0", "shape": [2**19], "data": ""}}] * 200,
     "nulls": _nulls(MANY, pa.null()),
@@ -467,7 +463,7 @@ for name, text in json.load(sys.stdin).items():
 
 
 @pytest.mark.soak
-def test_a_short_text_takes_little_memory() -> None:
+def test_a_short_text_needs_little_memory() -> None:
     texts = {name: json.dumps(tree) for name, tree in BOMBS.items()}
     ran = subprocess.run(
         [sys.executable, "-c", _SMALL_MEMORY],
@@ -480,7 +476,7 @@ def test_a_short_text_takes_little_memory() -> None:
     assert ran.stdout.splitlines() == [f"{name} refused" for name in BOMBS], ran.stderr[-2000:]
 
 
-def test_what_has_data_is_read_however_long_its_index_is() -> None:
+def test_large_tables_with_data_are_read() -> None:
     rows = 3 * 2**20
     for value in (
         pd.DataFrame({"a": np.zeros(rows, dtype="bool")}),

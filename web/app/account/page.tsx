@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { AccountPage } from "@/components/account/account-page";
-
-export default function Account() {
-  return (
-    <Suspense>
-      <AccountPage />
-    </Suspense>
-  );
-}
+export { AccountPage as default } from "@/components/account/account-page";

@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { AdminPage } from "@/components/admin/admin-page";
-
-export default function Admin() {
-  return (
-    <Suspense>
-      <AdminPage />
-    </Suspense>
-  );
-}
+export { AdminPage as default } from "@/components/admin/admin-page";

@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { AuditPage } from "@/components/audit/audit-page";
-
-export default function Audit() {
-  return (
-    <Suspense>
-      <AuditPage />
-    </Suspense>
-  );
-}
+export { AuditPage as default } from "@/components/audit/audit-page";

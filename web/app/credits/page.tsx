@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { CreditsPage } from "@/components/credits/credits-page";
-
-export default function Credits() {
-  return (
-    <Suspense>
-      <CreditsPage />
-    </Suspense>
-  );
-}
+export { CreditsPage as default } from "@/components/credits/credits-page";

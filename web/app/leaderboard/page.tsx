@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { Leaderboard } from "@/components/credits/leaderboard";
-
-export default function LeaderboardPage() {
-  return (
-    <Suspense>
-      <Leaderboard />
-    </Suspense>
-  );
-}
+export { Leaderboard as default } from "@/components/credits/leaderboard";

@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { MarketPage } from "@/components/market/market-page";
-
-export default function Market() {
-  return (
-    <Suspense>
-      <MarketPage />
-    </Suspense>
-  );
-}
+export { MarketPage as default } from "@/components/market/market-page";

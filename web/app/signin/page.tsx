@@ -1,10 +1,1 @@
-import { Suspense } from "react";
-import { SignIn } from "@/components/signin/sign-in";
-
-export default function SignInPage() {
-  return (
-    <Suspense>
-      <SignIn />
-    </Suspense>
-  );
-}
+export { SignIn as default } from "@/components/signin/sign-in";

@@ -15,7 +15,7 @@ const ROLES: Record<string, string> = {
 };
 
 export function AboutMe() {
-  // What the page knows already stands there at once: nothing moves when the newest comes.
+  // The session's data first, so that nothing moves when the answer arrives.
   const query = $api.useQuery("get", "/me", undefined, { placeholderData: useAccount() });
   return (
     <div className="grid items-start gap-5 lg:grid-cols-2">
@@ -32,7 +32,7 @@ export function AboutMe() {
       <Card title="Storage" note="Files at the hub: inputs, outputs, results">
         <Storage />
       </Card>
-      <Card title="Limits" note="Set by administrators; otherwise the hub's defaults apply.">
+      <Card title="Limits" note="Administrators can change the hub's defaults for this account.">
         <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
           {(me) => <Limits account={me} />}
         </QueryView>
@@ -45,7 +45,7 @@ function Who({ account }: { account: Schemas["AccountView"] }) {
   return (
     <Facts>
       <Fact name="Name">{account.name}</Fact>
-      <Fact name="Id">
+      <Fact name="ID">
         <Id id={account.id} />
       </Fact>
       <Fact name="Roles">
@@ -77,7 +77,7 @@ function SubmitterReputation({ known }: { known: Schemas["SubmitterReputationVie
       </div>
       <Facts>
         <Fact name="Completed and paid">{count(known.completed)}</Fact>
-        <Fact name="Failed by themselves">{count(known.failed)}</Fact>
+        <Fact name="Failed">{count(known.failed)}</Fact>
         <Fact name="Stopped by a limit">{count(known.harmful)}</Fact>
         <Fact name="Cancelled while running">{count(known.cancelled)}</Fact>
       </Facts>
@@ -112,7 +112,7 @@ function Storage() {
 function Limits({ account }: { account: Schemas["AccountView"] }) {
   const usual = <span className="text-muted">hub default</span>;
   const own = (value: number | null | undefined, show: (value: number) => React.ReactNode) =>
-    value === null || value === undefined ? usual : show(value);
+    value == null ? usual : show(value);
   return (
     <Facts>
       <Fact name="Unfinished jobs">{own(account.jobs_open_max, count)}</Fact>

@@ -2,20 +2,16 @@
 import { Page } from "@/components/ui/page";
 import { Tabs } from "@/components/ui/tabs";
 import { useAccount } from "@/lib/session";
-import { useParam } from "@/lib/use-params";
 import { AboutMe } from "./about-me";
 import { Keys } from "./keys";
 import { Webhooks } from "./webhooks";
 
 export function AccountPage() {
   const account = useAccount();
-  const [tab, setTab] = useParam("tab");
   return (
-    <Page title="Account" heading={account.name} note={`Your account at this hub: ${account.roles.join(", ")}.`}>
+    <Page title="Account" heading={account.name} note={`Your account at this hub. Roles: ${account.roles.join(", ")}.`}>
       <Tabs
         label="Account"
-        value={tab}
-        onChange={setTab}
         tabs={[
           { value: "about", label: "About you", content: <AboutMe /> },
           { value: "keys", label: "Keys and sessions", content: <Keys /> },

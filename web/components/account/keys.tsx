@@ -1,37 +1,30 @@
 "use client";
-// Keys for programs and sessions of browsers: the account's own, or, for administrators, those of another.
-import { useQueryClient } from "@tanstack/react-query";
+// Keys of programs and sessions of browsers: one's own, or, for administrators, those of another account.
 import { KeyRound } from "lucide-react";
 import { useState } from "react";
 import { Badge, StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
-import { type Column, DataTable } from "@/components/ui/data-table";
+import { type Column, PagedTable } from "@/components/ui/data-table";
 import { Confirm, Dialog } from "@/components/ui/dialog";
-import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
-import { useToast } from "@/components/ui/toast";
+import { Empty, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
-import { $api, client, type Schemas } from "@/lib/api/client";
+import { $api, answerOf, client, type Schemas } from "@/lib/api/client";
 import { count } from "@/lib/format";
-import { PAGED, useRows } from "@/lib/paging";
+import { PAGED } from "@/lib/paging";
 import { NewKey } from "./new-key";
 import { RotateKey } from "./rotate-key";
 
 type Key = Schemas["KeyView"];
 
-/** What there is room for where an administrator looks at the keys of another. */
-const IN_DIALOG = ["name", "state", "used", "do"];
+/** The columns that fit into an administrator's dialog. */
+const IN_DIALOG = ["name", "state", "used", "actions"];
 
 export function Keys({ accountId }: { accountId?: string }) {
   const [making, setMaking] = useState(false);
   const [rotating, setRotating] = useState<Key | null>(null);
-  const query = $api.useInfiniteQuery(
-    "get",
-    "/keys",
-    { params: { query: { sessions: true, ...(accountId && { account_id: accountId }) } } },
-    PAGED,
-  );
-  const { rows, more } = useRows(query, (page) => page.keys);
+  const query = { sessions: true, ...(accountId && { account_id: accountId }) };
+  const keys = $api.useInfiniteQuery("get", "/keys", { params: { query } }, PAGED);
   return (
     <Card
       flush
@@ -46,23 +39,20 @@ export function Keys({ accountId }: { accountId?: string }) {
         </>
       }
     >
-      <QueryView query={query} skeleton={<SkeletonRows rows={4} />}>
-        {() => (
-          <DataTable
-            label="Keys and sessions"
-            columns={columns(setRotating).filter((column) => !accountId || IN_DIALOG.includes(column.key))}
-            rows={rows}
-            rowKey={(key) => key.id}
-            more={more}
-            rowHeight={60}
-            empty={
-              <Empty icon={KeyRound} title="No keys yet">
-                <p>Create one for a script, a server or another machine. The command line gets its own with `pool login`.</p>
-              </Empty>
-            }
-          />
-        )}
-      </QueryView>
+      <PagedTable
+        label="Keys and sessions"
+        query={keys}
+        rowsOf={(page) => page.keys}
+        skeleton={<SkeletonRows rows={4} />}
+        columns={columns(setRotating).filter((column) => !accountId || IN_DIALOG.includes(column.key))}
+        rowKey={(key) => key.id}
+        rowHeight={60}
+        empty={
+          <Empty icon={KeyRound} title="No keys yet">
+            <p>Create one for a script, a server or another machine. The command line gets its own with `pool login`.</p>
+          </Empty>
+        }
+      />
       <Dialog open={making} onClose={() => setMaking(false)} title="New key">
         <NewKey accountId={accountId} done={() => setMaking(false)} />
       </Dialog>
@@ -78,21 +68,23 @@ function columns(rotate: (key: Key) => void): Column<Key>[] {
     {
       key: "name",
       title: "Name",
-      width: "minmax(8rem,2fr)",
+      width: "8rem",
+      grow: 2,
       cell: (key) => (
         <span title={`${key.name} (${key.id})`}>
-          {key.name} {key.this && <Badge tone="accent">this one</Badge>}
+          {key.name} {key.this && <Badge tone="accent">in use here</Badge>}
         </span>
       ),
     },
-    { key: "kind", title: "What", width: "6.5rem", from: "md", cell: (key) => (key.kind === "cookie" ? "session" : "key") },
+    { key: "kind", title: "Type", width: "6.5rem", from: "md", cell: (key) => kindOf(key) },
     { key: "state", title: "State", width: "7rem", from: "sm", cell: (key) => <StateBadge state={key.state ?? "good"} /> },
     {
       key: "scopes",
-      title: "For",
-      width: "minmax(8rem,1fr)",
+      title: "Scopes",
+      width: "8rem",
+      grow: 1,
       from: "lg",
-      cell: (key) => <span title={key.scopes?.join(", ")}>{key.scopes?.join(", ") ?? "everything"}</span>,
+      cell: (key) => <span title={key.scopes?.join(", ")}>{key.scopes?.join(", ") ?? "all"}</span>,
     },
     { key: "used", title: "Last used", width: "7.5rem", from: "md", cell: (key) => <Ago ms={key.last_used_ms} /> },
     {
@@ -103,7 +95,7 @@ function columns(rotate: (key: Key) => void): Column<Key>[] {
       cell: (key) => <Ago ms={key.revoked_at_ms ?? key.expires_at_ms} />,
     },
     {
-      key: "do",
+      key: "actions",
       title: "Actions",
       width: "11.5rem",
       right: true,
@@ -122,9 +114,12 @@ function columns(rotate: (key: Key) => void): Column<Key>[] {
   ];
 }
 
+function kindOf(key: Key): string {
+  return key.kind === "cookie" ? "session" : "key";
+}
+
 function Revoke({ revoked }: { revoked: Key }) {
-  const queries = useQueryClient();
-  const what = revoked.kind === "cookie" ? "session" : "key";
+  const kind = kindOf(revoked);
   return (
     <Confirm
       trigger={(open) => (
@@ -133,23 +128,18 @@ function Revoke({ revoked }: { revoked: Key }) {
         </Button>
       )}
       title={`Revoke ${revoked.name}?`}
-      action={`Revoke the ${what}`}
+      action={`Revoke the ${kind}`}
       danger
-      confirm={async () => {
-        const { error } = await client.DELETE("/keys/{key_id}", { params: { path: { key_id: revoked.id } } });
-        if (error) throw error;
-        await queries.invalidateQueries();
-      }}
+      confirm={() => answerOf(client.DELETE("/keys/{key_id}", { params: { path: { key_id: revoked.id } } }))}
     >
-      Anything that uses this {what} is refused at once. This cannot be undone.
+      Everything that uses this {kind} is signed out at once. This cannot be undone.
       {revoked.this && " You are using it now, so you will have to sign in again."}
     </Confirm>
   );
 }
 
 function EndAll({ accountId }: { accountId?: string | undefined }) {
-  const queries = useQueryClient();
-  const toast = useToast();
+  const query = accountId ? { account_id: accountId } : {};
   return (
     <Confirm
       trigger={(open) => (
@@ -160,16 +150,11 @@ function EndAll({ accountId }: { accountId?: string | undefined }) {
       title={accountId ? "Sign this account out everywhere?" : "Sign out everywhere else?"}
       action="Revoke all"
       danger
-      confirm={async () => {
-        const query = accountId ? { account_id: accountId } : {};
-        const { data, error } = await client.DELETE("/keys", { params: { query } });
-        if (error) throw error;
-        toast.success(`${count(data.revoked)} keys and sessions were revoked.`);
-        await queries.invalidateQueries();
-      }}
+      confirm={() => answerOf(client.DELETE("/keys", { params: { query } }))}
+      success={({ revoked }) => `${count(revoked)} keys and sessions were revoked.`}
     >
-      Every key and every session{accountId ? " of this account" : " except the current one"} ends at once: scripts, servers,
-      command lines and other browsers have to sign in again. Nodes keep working.
+      Every key and session{accountId ? " of this account" : " except the current one"} ends at once. Scripts, servers, command
+      lines and other browsers have to sign in again. Nodes keep working.
     </Confirm>
   );
 }

@@ -1,11 +1,9 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { CheckField, SelectField, TextField } from "@/components/ui/field";
+import { CheckList, SelectField, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { $api, BASE_PATH, type Schemas } from "@/lib/api/client";
-import { useSession } from "@/lib/session";
-import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { useRole } from "@/lib/session";
+import { useFields } from "@/lib/use-fields";
 import { OneTimeSecret } from "./one-time-secret";
 
 type Scope = NonNullable<Schemas["KeyRequest"]["scopes"]>[number];
@@ -19,7 +17,7 @@ const SCOPES: [Scope, string][] = [
 ];
 const DAY_S = 86_400;
 const LIVES = [
-  { value: "", label: "Never, until it is revoked" },
+  { value: "", label: "Never" },
   { value: String(7 * DAY_S), label: "In 7 days" },
   { value: String(30 * DAY_S), label: "In 30 days" },
   { value: String(90 * DAY_S), label: "In 90 days" },
@@ -27,19 +25,9 @@ const LIVES = [
 ];
 
 export function NewKey({ accountId, done }: { accountId?: string | undefined; done: () => void }) {
-  const [name, setName] = useState("");
-  const [scopes, setScopes] = useState<Scope[]>([]);
-  const [life, setLife] = useState(String(90 * DAY_S));
-  const { account } = useSession();
-  const offered = SCOPES.filter(([scope]) => scope !== "admin" || account?.roles.includes("admin"));
-  const queries = useQueryClient();
-  const idempotency = useIdempotencyKey();
-  const make = $api.useMutation("post", "/keys", {
-    onSuccess: () => {
-      idempotency.reset();
-      void queries.invalidateQueries();
-    },
-  });
+  const { fields, set, text } = useFields({ name: "", scopes: [] as Scope[], life: String(90 * DAY_S) });
+  const isAdmin = useRole("admin");
+  const make = $api.useMutation("post", "/keys");
   if (make.data) {
     return (
       <OneTimeSecret
@@ -50,42 +38,34 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
       />
     );
   }
-  const submit = () => {
-    const body = {
-      name: name.trim(),
-      expires_in_s: life ? Number(life) : null,
-      scopes: scopes.length > 0 ? scopes : null,
-      ...(accountId && { account_id: accountId }),
-    };
-    make.mutate({ body, params: { header: idempotency.headers(body) } });
+  const name = fields.name.trim();
+  const body = {
+    name,
+    expires_in_s: fields.life ? Number(fields.life) : null,
+    scopes: fields.scopes.length > 0 ? fields.scopes : null,
+    ...(accountId && { account_id: accountId }),
   };
   return (
-    <Form send={submit} sending={make} action="Create the key" ready={Boolean(name.trim())} cancel={done}>
+    <Form send={() => make.mutate({ body })} sending={make} action="Create the key" ready={Boolean(name)} cancel={done}>
       <TextField
         label="Name"
         required
         maxLength={200}
         placeholder="ci, backup server, laptop"
         hint="To recognize it later"
-        value={name}
-        onChange={(event) => setName(event.target.value)}
+        {...text("name")}
       />
-      <fieldset className="grid gap-2">
-        <legend className="mb-1 font-medium text-sm">Permissions</legend>
-        {offered.map(([scope, words]) => (
-          <CheckField
-            key={scope}
-            label={scope}
-            hint={words}
-            checked={scopes.includes(scope)}
-            onChange={(event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((kept) => kept !== scope))}
-          />
-        ))}
+      <CheckList
+        legend="Permissions"
+        options={SCOPES.filter(([scope]) => scope !== "admin" || isAdmin)}
+        chosen={fields.scopes}
+        onChange={(scopes) => set({ scopes })}
+      >
         <p className="text-muted text-sm">
-          With none selected, the key may do everything this account may. Every scope includes read.
+          If none is selected, the key has all permissions of the account. Every scope includes read.
         </p>
-      </fieldset>
-      <SelectField label="Expires" options={LIVES} value={life} onChange={(event) => setLife(event.target.value)} />
+      </CheckList>
+      <SelectField label="Expires" options={LIVES} {...text("life")} />
     </Form>
   );
 }

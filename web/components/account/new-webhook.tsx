@@ -1,10 +1,8 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { CheckField, TextField } from "@/components/ui/field";
+import { CheckList, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { $api, type Schemas } from "@/lib/api/client";
-import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { useFields } from "@/lib/use-fields";
 import { OneTimeSecret } from "./one-time-secret";
 
 type WebhookEvent = NonNullable<Schemas["WebhookRequest"]["events"]>[number];
@@ -16,16 +14,8 @@ const EVENTS: [WebhookEvent, string][] = [
 ];
 
 export function NewWebhook({ done }: { done: () => void }) {
-  const [url, setUrl] = useState("");
-  const [events, setEvents] = useState<WebhookEvent[]>(["group.complete", "group.home"]);
-  const queries = useQueryClient();
-  const idempotency = useIdempotencyKey();
-  const make = $api.useMutation("post", "/webhooks", {
-    onSuccess: () => {
-      idempotency.reset();
-      void queries.invalidateQueries({ queryKey: ["get", "/webhooks"] });
-    },
-  });
+  const { fields, set, text } = useFields({ url: "", events: ["group.complete", "group.home"] as WebhookEvent[] });
+  const make = $api.useMutation("post", "/webhooks");
   if (make.data) {
     return (
       <OneTimeSecret
@@ -36,12 +26,10 @@ export function NewWebhook({ done }: { done: () => void }) {
       />
     );
   }
-  const submit = () => {
-    const body = { url: url.trim(), events };
-    make.mutate({ body, params: { header: idempotency.headers(body) } });
-  };
+  const body = { url: fields.url.trim(), events: fields.events };
+  const ready = Boolean(body.url) && body.events.length > 0;
   return (
-    <Form send={submit} sending={make} action="Create the webhook" ready={Boolean(url.trim()) && events.length > 0} cancel={done}>
+    <Form send={() => make.mutate({ body })} sending={make} action="Create the webhook" ready={ready} cancel={done}>
       <TextField
         label="Address"
         required
@@ -49,21 +37,9 @@ export function NewWebhook({ done }: { done: () => void }) {
         maxLength={2000}
         placeholder="https://example.org/computepool"
         hint="https, and reachable from the internet"
-        value={url}
-        onChange={(event) => setUrl(event.target.value)}
+        {...text("url")}
       />
-      <fieldset className="grid gap-2">
-        <legend className="mb-1 font-medium text-sm">Send a message when</legend>
-        {EVENTS.map(([event, words]) => (
-          <CheckField
-            key={event}
-            label={event}
-            hint={words}
-            checked={events.includes(event)}
-            onChange={(change) => setEvents(change.target.checked ? [...events, event] : events.filter((kept) => kept !== event))}
-          />
-        ))}
-      </fieldset>
+      <CheckList legend="Send a message when" options={EVENTS} chosen={fields.events} onChange={(events) => set({ events })} />
     </Form>
   );
 }

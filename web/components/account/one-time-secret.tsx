@@ -6,7 +6,7 @@ import { Notice } from "@/components/ui/states";
 export function OneTimeSecret({ secret, label, use, done }: { secret: string; label: string; use?: string; done: () => void }) {
   return (
     <div className="grid gap-4">
-      <Notice tone="warn">Copy it now. The hub cannot show it again.</Notice>
+      <Notice tone="warn">Copy it now. It is shown only once.</Notice>
       <Code text={secret} label={label} wrap />
       {use && (
         <div className="grid gap-1.5">

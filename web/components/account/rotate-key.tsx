@@ -1,12 +1,8 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { Button } from "@/components/ui/button";
 import { SelectField } from "@/components/ui/field";
-import { Notice } from "@/components/ui/states";
+import { Form } from "@/components/ui/form";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
-import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { useFields } from "@/lib/use-fields";
 import { OneTimeSecret } from "./one-time-secret";
 
 const OVERLAPS = [
@@ -17,36 +13,14 @@ const OVERLAPS = [
 ];
 
 export function RotateKey({ replaced, done }: { replaced: Schemas["KeyView"]; done: () => void }) {
-  const [overlap, setOverlap] = useState("86400");
-  const queries = useQueryClient();
-  const idempotency = useIdempotencyKey();
-  const rotate = $api.useMutation("post", "/keys/{key_id}/rotate", {
-    onSuccess: () => {
-      idempotency.reset();
-      void queries.invalidateQueries();
-    },
-  });
+  const { fields, text } = useFields({ overlap: "86400" });
+  const rotate = $api.useMutation("post", "/keys/{key_id}/rotate");
   if (rotate.data) return <OneTimeSecret secret={rotate.data.key} label="New key" done={done} />;
-  const submit = () => {
-    const body = { overlap_s: Number(overlap) };
-    rotate.mutate({ params: { path: { key_id: replaced.id }, header: idempotency.headers(body) }, body });
-  };
+  const send = () => rotate.mutate({ params: { path: { key_id: replaced.id } }, body: { overlap_s: Number(fields.overlap) } });
   return (
-    <div className="grid gap-4">
-      <p className="text-muted">A new key with the same name and scopes. Both work until the old one ends.</p>
-      <SelectField
-        label="The old one ends"
-        options={OVERLAPS}
-        value={overlap}
-        onChange={(event) => setOverlap(event.target.value)}
-      />
-      {rotate.error && <Notice tone="bad">{asProblem(rotate.error).detail}</Notice>}
-      <div className="flex justify-end gap-2">
-        <Button onClick={done}>Not now</Button>
-        <Button look="primary" pending={rotate.isPending} onClick={submit}>
-          Replace the key
-        </Button>
-      </div>
-    </div>
+    <Form send={send} sending={rotate} action="Replace the key" cancel={done}>
+      <p className="text-muted">The new key has the same name and scopes. Both work until the old one expires.</p>
+      <SelectField label="The old key expires" options={OVERLAPS} {...text("overlap")} />
+    </Form>
   );
 }

@@ -1,5 +1,4 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
 import { Webhook as WebhookIcon } from "lucide-react";
 import { useState } from "react";
 import { Badge, StateBadge } from "@/components/ui/badge";
@@ -9,7 +8,7 @@ import { Confirm, Dialog } from "@/components/ui/dialog";
 import { Empty, Notice, QueryView, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Ago } from "@/components/ui/values";
-import { $api, client, type Schemas } from "@/lib/api/client";
+import { $api, answerOf, client, type Schemas } from "@/lib/api/client";
 import { NewWebhook } from "./new-webhook";
 import { Deliveries } from "./webhook-deliveries";
 
@@ -54,7 +53,7 @@ export function Webhooks() {
 
 function One({ webhook }: { webhook: Webhook }) {
   const [deliveries, setDeliveries] = useState(false);
-  const disabled = webhook.disabled_at_ms !== null && webhook.disabled_at_ms !== undefined;
+  const disabled = webhook.disabled_at_ms != null;
   return (
     <div className="grid gap-3 rounded-control border border-line p-4">
       <div className="flex flex-wrap items-start justify-between gap-3">
@@ -72,7 +71,7 @@ function One({ webhook }: { webhook: Webhook }) {
       {disabled && <Notice tone="bad">Disabled: {webhook.disabled_reason}</Notice>}
       {!disabled && webhook.failing_since_ms && (
         <Notice tone="warn">
-          Nothing has arrived since <Ago ms={webhook.failing_since_ms} />. The hub keeps trying.
+          No delivery has succeeded since <Ago ms={webhook.failing_since_ms} />. The hub keeps retrying.
         </Notice>
       )}
       <Dialog open={deliveries} onClose={() => setDeliveries(false)} title="Deliveries" note={webhook.url} wide>
@@ -83,32 +82,18 @@ function One({ webhook }: { webhook: Webhook }) {
 }
 
 function Actions({ webhook, disabled, show }: { webhook: Webhook; disabled: boolean; show: () => void }) {
-  const queries = useQueryClient();
   const toast = useToast();
-  const path = { webhook_id: webhook.id };
-  const done = (words: string) => () => {
-    toast.success(words);
-    void queries.invalidateQueries({ predicate: (query) => String(query.queryKey[1]).startsWith("/webhooks") });
-  };
-  const test = $api.useMutation("post", "/webhooks/{webhook_id}/test", {
-    onSuccess: () => {
-      done("A test message is on its way.")();
-      show();
-    },
-    onError: toast.error,
-  });
-  const enable = $api.useMutation("post", "/webhooks/{webhook_id}/enable", {
-    onSuccess: done("Webhook enabled."),
-    onError: toast.error,
-  });
+  const params = { path: { webhook_id: webhook.id } };
+  const test = $api.useMutation("post", "/webhooks/{webhook_id}/test", { onSuccess: show, onError: toast.error });
+  const enable = $api.useMutation("post", "/webhooks/{webhook_id}/enable", { onError: toast.error });
   return (
     <div className="flex flex-wrap gap-2">
       {disabled && (
-        <Button small look="primary" pending={enable.isPending} onClick={() => enable.mutate({ params: { path } })}>
+        <Button small look="primary" pending={enable.isPending} onClick={() => enable.mutate({ params })}>
           Enable
         </Button>
       )}
-      <Button small pending={test.isPending} onClick={() => test.mutate({ params: { path } })}>
+      <Button small pending={test.isPending} onClick={() => test.mutate({ params })}>
         Test
       </Button>
       <Button small onClick={show}>
@@ -123,11 +108,8 @@ function Actions({ webhook, disabled, show }: { webhook: Webhook; disabled: bool
         title="Delete this webhook?"
         action="Delete"
         danger
-        confirm={async () => {
-          const { error } = await client.DELETE("/webhooks/{webhook_id}", { params: { path } });
-          if (error) throw error;
-          done("Webhook deleted.")();
-        }}
+        confirm={() => answerOf(client.DELETE("/webhooks/{webhook_id}", { params }))}
+        success={() => "Webhook deleted."}
       >
         Undelivered messages are dropped, and its secret stops working.
       </Confirm>

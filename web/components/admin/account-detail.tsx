@@ -1,22 +1,18 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Keys } from "@/components/account/keys";
 import { GiveCredits } from "@/components/credits/top-up";
-import { Button, ButtonLink } from "@/components/ui/button";
-import { Notice } from "@/components/ui/states";
+import { ButtonLink } from "@/components/ui/button";
+import { Form } from "@/components/ui/form";
 import { Tabs } from "@/components/ui/tabs";
 import { useToast } from "@/components/ui/toast";
 import { $api } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
-import { useParam } from "@/lib/use-params";
 import type { Account } from "./accounts";
 import { Quotas } from "./quotas";
-import { asRoles, RoleFields } from "./role-fields";
+import { type Role, RoleFields } from "./role-fields";
 import { SignInLink } from "./sign-in-link";
 
 export function AccountDetail({ account }: { account: Account }) {
-  const [part, setPart] = useParam("part");
   return (
     <div className="grid min-w-0 gap-4">
       <div className="flex flex-wrap gap-2">
@@ -30,8 +26,7 @@ export function AccountDetail({ account }: { account: Account }) {
       </div>
       <Tabs
         label="Account"
-        value={part}
-        onChange={setPart}
+        param="part"
         tabs={[
           { value: "roles", label: "Roles", content: <Roles key={account.id} account={account} /> },
           { value: "limits", label: "Limits", content: <Quotas key={account.id} account={account} /> },
@@ -44,34 +39,25 @@ export function AccountDetail({ account }: { account: Account }) {
 }
 
 function Roles({ account }: { account: Account }) {
-  const [roles, setRoles] = useState(asRoles(account.roles));
-  const queries = useQueryClient();
+  const [roles, setRoles] = useState(account.roles as Role[]);
   const toast = useToast();
   const save = $api.useMutation("put", "/accounts/{account_id}/roles", {
-    onSuccess: (changed) => {
+    onSuccess: (changed) =>
       toast.success(
         changed.approval_id
-          ? "Saved: the roles change once a second administrator agrees."
+          ? "Saved: the roles change once a second administrator approves."
           : `${changed.name} is now ${changed.roles.join(", ")}.`,
-      );
-      void queries.invalidateQueries();
-    },
+      ),
   });
-  const same = roles.join() === asRoles(account.roles).join();
+  const isSame = [...roles].sort().join() === [...account.roles].sort().join();
   return (
-    <div className="grid gap-4">
+    <Form
+      send={() => save.mutate({ params: { path: { account_id: account.id } }, body: { roles } })}
+      sending={save}
+      action="Save the roles"
+      ready={!isSame && roles.length > 0}
+    >
       <RoleFields roles={roles} onRoles={setRoles} />
-      {save.error && <Notice tone="bad">{asProblem(save.error).detail}</Notice>}
-      <div className="flex justify-end">
-        <Button
-          look="primary"
-          disabled={same || roles.length === 0}
-          pending={save.isPending}
-          onClick={() => save.mutate({ params: { path: { account_id: account.id } }, body: { roles } })}
-        >
-          Save the roles
-        </Button>
-      </div>
-    </div>
+    </Form>
   );
 }

@@ -2,12 +2,12 @@
 import { ShieldCheck } from "lucide-react";
 import { Badge } from "@/components/ui/badge";
 import { ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";
 import { $api } from "@/lib/api/client";
 import { useAccount } from "@/lib/session";
-import { useParam } from "@/lib/use-params";
 import { Accounts } from "./accounts";
 import { Approvals } from "./approvals";
 import { Checks } from "./checks";
@@ -21,23 +21,22 @@ export function AdminPage() {
   if (account.roles.includes("admin")) return <ForAdmins />;
   return (
     <Page title="Admin">
-      <div className="panel">
+      <Card>
         <Empty icon={ShieldCheck} title="This page is for administrators">
           <p>
-            You are signed in as {account.name} ({account.roles.join(", ")}). The administrators of this hub manage accounts,
-            prices and payouts.
+            You are signed in as {account.name} ({account.roles.join(", ")}). Administrators manage accounts, prices and payouts
+            here.
           </p>
           <div>
             <ButtonLink href="/account">Go to your account and keys</ButtonLink>
           </div>
         </Empty>
-      </div>
+      </Card>
     </Page>
   );
 }
 
 function ForAdmins() {
-  const [tab, setTab] = useParam("tab");
   const approvals = $api.useQuery("get", "/approvals");
   const requested = $api.useQuery("get", "/payouts", { params: { query: { all: true, state: "requested", limit: 100 } } });
   const health = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
@@ -46,8 +45,6 @@ function ForAdmins() {
     <Page title="Admin" note="Accounts, prices, payouts, and the health of the hub.">
       <Tabs
         label="Admin"
-        value={tab}
-        onChange={setTab}
         tabs={[
           { value: "accounts", label: "Accounts", content: <Accounts /> },
           {

@@ -1,5 +1,4 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
 import { UsersRound } from "lucide-react";
 import { useState } from "react";
 import { Badge } from "@/components/ui/badge";
@@ -44,15 +43,10 @@ export function Approvals() {
 
 function One({ approval }: { approval: Approval }) {
   const [reason, setReason] = useState("");
-  const queries = useQueryClient();
   const toast = useToast();
-  const path = { approval_id: approval.id };
-  const done = (words: string) => () => {
-    toast.success(words);
-    void queries.invalidateQueries();
-  };
-  const approve = $api.useMutation("post", "/approvals/{approval_id}/approve", { onSuccess: done("Approved.") });
-  const reject = $api.useMutation("post", "/approvals/{approval_id}/reject", { onSuccess: done("Rejected.") });
+  const params = { path: { approval_id: approval.id } };
+  const approve = $api.useMutation("post", "/approvals/{approval_id}/approve", { onSuccess: () => toast.success("Approved.") });
+  const reject = $api.useMutation("post", "/approvals/{approval_id}/reject", { onSuccess: () => toast.success("Rejected.") });
   const error = approve.error ?? reject.error;
   return (
     <div className="grid gap-3 rounded-control border border-line p-4">
@@ -63,7 +57,7 @@ function One({ approval }: { approval: Approval }) {
         </p>
         <p className="mt-1 text-muted text-sm">
           requested by {approval.requested_by}, <Ago ms={approval.requested_at_ms} />
-          {approval.approved_by && `; ${approval.approved_by} has agreed`}
+          {approval.approved_by && `; approved by ${approval.approved_by}`}
         </p>
       </div>
       {error && <Notice tone="bad">{asProblem(error).detail}</Notice>}
@@ -79,18 +73,18 @@ function One({ approval }: { approval: Approval }) {
           look="danger"
           disabled={!reason.trim()}
           pending={reject.isPending}
-          onClick={() => reject.mutate({ params: { path }, body: { reason: reason.trim() } })}
+          onClick={() => reject.mutate({ params, body: { reason: reason.trim() } })}
         >
-          Refuse
+          Reject
         </Button>
         <Button
           look="primary"
           disabled={!approval.can_approve}
           title={approval.can_approve ? undefined : "Another administrator must approve your request"}
           pending={approve.isPending}
-          onClick={() => approve.mutate({ params: { path } })}
+          onClick={() => approve.mutate({ params })}
         >
-          Agree
+          Approve
         </Button>
       </div>
     </div>

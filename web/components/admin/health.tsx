@@ -1,8 +1,8 @@
 "use client";
 import { StateBadge } from "@/components/ui/badge";
-import { Card } from "@/components/ui/card";
+import { Card, Fact, Facts } from "@/components/ui/card";
 import { Notice, QueryView, SkeletonRows } from "@/components/ui/states";
-import { TableHead } from "@/components/ui/table-head";
+import { Table } from "@/components/ui/table";
 import { Ago, Moment } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, duration } from "@/lib/format";
@@ -59,68 +59,52 @@ function Parts({ parts }: { parts: HealthView["parts"] }) {
   );
 }
 
-/** What stands between backticks is to be typed. */
+/** Commands are in backticks. */
 function WithCode({ text }: { text: string }) {
-  // biome-ignore lint/suspicious/noArrayIndexKey: they never change places
+  // biome-ignore lint/suspicious/noArrayIndexKey: the parts stay in their places
   return text.split("`").map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part));
 }
 
 function Loops({ loops }: { loops: HealthView["loops"] }) {
   return (
     <Card title="Background tasks" note="What the hub does periodically">
-      <div className="overflow-x-auto">
-        <table className="w-full">
-          <TableHead words={["Task", "State"]} numbers={["Every", "Last run"]} />
-          <tbody>
-            {loops.map((loop) => (
-              <tr key={loop.name} className="border-line border-t">
-                <th scope="row" className="py-2 pr-3 text-left font-normal">
-                  {humanize(loop.name)}
-                  {loop.error && <p className="break-words text-bad text-sm">{loop.error}</p>}
-                </th>
-                <td className="pr-3">
-                  <StateBadge state={loop.state} />
-                </td>
-                <td className="num whitespace-nowrap pl-3 text-right">{duration(loop.interval_ms)}</td>
-                <td className="text-right">
-                  <Ago ms={loop.ran_at_ms} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Background tasks"
+        rows={loops}
+        rowKey={(loop) => loop.name}
+        columns={[
+          {
+            title: "Task",
+            cell: (loop) => (
+              <>
+                {humanize(loop.name)}
+                {loop.error && <p className="break-words text-bad text-sm">{loop.error}</p>}
+              </>
+            ),
+          },
+          { title: "State", cell: (loop) => <StateBadge state={loop.state} /> },
+          { title: "Every", right: true, className: "whitespace-nowrap", cell: (loop) => duration(loop.interval_ms) },
+          { title: "Last run", right: true, cell: (loop) => <Ago ms={loop.ran_at_ms} /> },
+        ]}
+      />
     </Card>
   );
 }
 
 function Hub({ health }: { health: HealthView }) {
+  const versions = health.node_versions.map((one) => `${one.version} × ${count(one.nodes)}`);
   return (
     <Card title="This hub">
-      <dl className="grid gap-3">
-        <div>
-          <dt className="text-muted text-sm">Version</dt>
-          <dd>{health.version}</dd>
-        </div>
-        <div>
-          <dt className="text-muted text-sm">Started</dt>
-          <dd>
-            <Moment ms={health.started_at_ms} /> (<Ago ms={health.started_at_ms} />)
-          </dd>
-        </div>
-        <div>
-          <dt className="text-muted text-sm">ID</dt>
-          <dd className="break-all font-mono text-sm">{health.hub_id}</dd>
-        </div>
-        <div>
-          <dt className="text-muted text-sm">Node versions</dt>
-          <dd>
-            {health.node_versions.length === 0
-              ? "none"
-              : health.node_versions.map((one) => `${one.version} × ${count(one.nodes)}`).join(", ")}
-          </dd>
-        </div>
-      </dl>
+      <Facts columns={1}>
+        <Fact name="Version">{health.version}</Fact>
+        <Fact name="Started">
+          <Moment ms={health.started_at_ms} /> (<Ago ms={health.started_at_ms} />)
+        </Fact>
+        <Fact name="ID">
+          <span className="break-all font-mono text-sm">{health.hub_id}</span>
+        </Fact>
+        <Fact name="Node versions">{versions.join(", ") || "none"}</Fact>
+      </Facts>
     </Card>
   );
 }

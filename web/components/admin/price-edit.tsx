@@ -1,5 +1,5 @@
 "use client";
-// A new version of the prices, made from one that was looked at. When somebody was faster, the changes can be put onto theirs.
+// A new version of the prices. If somebody else applied one in the meantime, the changes can be made to theirs instead.
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Button } from "@/components/ui/button";
@@ -34,11 +34,10 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
   const toast = useToast();
   const save = $api.useMutation("put", "/prices", {
     onSuccess: (table) => {
-      toast.success(`Version ${table.version} of the prices is in force.`);
-      void queries.invalidateQueries();
+      toast.success(`Version ${table.version} of the prices is in effect.`);
       done();
     },
-    // Somebody may have been faster: then the newest is needed to go on.
+    // Somebody else may have applied a version, which is needed to continue.
     onError: () => void queries.invalidateQueries({ queryKey: ["get", "/prices"] }),
   });
   const set = (name: string, text: string | null) => setChanges((before) => ({ ...before, [name]: text }));
@@ -79,12 +78,12 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
             Apply the prices
           </Button>
         </div>
-        {/* Below everything: it comes by itself, and must not move what somebody types into or is about to press. */}
+        {/* At the end, so that its appearance moves nothing that somebody is about to press. */}
         {newest.version > basis.version && (
           <Notice tone="warn">
             <p>
-              <AccountName id={newest.created_by || "Somebody"} /> has applied version {newest.version} meanwhile. Yours is based
-              on version {basis.version} and would be refused.
+              <AccountName id={newest.created_by || "Somebody"} /> has applied version {newest.version} in the meantime. Your
+              changes are based on version {basis.version} and would be refused.
             </p>
             <Button
               small

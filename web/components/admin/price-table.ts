@@ -1,10 +1,10 @@
-// A price table as text, as changes, and back. Whole numbers all the way: rates are hundredths, the fee is in millionths.
+// Converts a price table to text fields and back, in whole numbers: rates are hundredths, the fee is in millionths.
 import type { Schemas } from "@/lib/api/client";
-import { credits, parseCredits } from "@/lib/format";
+import { parseCredits, plainCredits } from "@/lib/format";
 
 export type PriceTable = Schemas["PriceTableView"];
 
-/** What was typed, by the name of the number: "base", "fee", "range", "least", "tier h100", "region in". null: taken out. */
+/** Typed texts by the name of the number: "base", "fee", "range", "least", "tier h100", "region in". Null: removed. */
 export type Changes = Record<string, string | null>;
 
 export interface Difference {
@@ -28,17 +28,13 @@ export function feePercent(millionths: number): string {
   return fixed(millionths, 4).replace(/\.?0+$/, "");
 }
 
-function creditText(micro: number): string {
-  return credits(micro, { exact: true }).replaceAll(",", "");
-}
-
-/** Every number of the table, by its name, as somebody would type it. */
+/** Every number of the table by its name, as text. */
 export function asText(table: PriceTable): Record<string, string> {
   const all: Record<string, string> = {
-    base: creditText(table.base),
+    base: plainCredits(table.base),
     fee: feePercent(table.fee_ppm),
     range: String(table.spot_range),
-    least: creditText(table.payout_min),
+    least: plainCredits(table.payout_min),
   };
   for (const [name, value] of Object.entries(table.tiers)) all[`tier ${name}`] = rate(value);
   for (const [name, value] of Object.entries(table.regions)) all[`region ${name}`] = rate(value);
@@ -58,7 +54,7 @@ export function numberOf(name: string, text: string): number | null {
   return digits(text, 2);
 }
 
-/** What is wrong with the text, in a sentence; false: nothing. */
+/** An error message, or false. */
 export function errorIn(table: PriceTable, name: string, text: string): string | false {
   const number = numberOf(name, text);
   if (number === null) return "This is not a valid number.";
@@ -78,13 +74,13 @@ export function withChanges(table: PriceTable, changes: Changes): Record<string,
   for (const [name, text] of Object.entries(changes)) {
     const was = all[name];
     if (text === null) delete all[name];
-    // 3.0 is no change of 3.00.
+    // 3.0 equals 3.00.
     else if (was === undefined || numberOf(name, text) !== numberOf(name, was)) all[name] = text.trim();
   }
   return all;
 }
 
-/** The whole new table, made from this one; null while something typed is no number, or more than the hub takes. */
+/** The complete new table; null while a text is not a valid number. */
 export function request(table: PriceTable, changes: Changes): Schemas["PricesRequest"] | null {
   const numbers: Record<string, number> = {};
   for (const [name, text] of Object.entries(withChanges(table, changes))) {
@@ -109,8 +105,13 @@ export function request(table: PriceTable, changes: Changes): Schemas["PricesReq
   };
 }
 
-const WORDS: Record<string, string> = { base: "Base", fee: "Fee (%)", range: "Range of the spot price", least: "Minimum payout" };
+const LABELS: Record<string, string> = {
+  base: "Base",
+  fee: "Fee (%)",
+  range: "Range of the spot price",
+  least: "Minimum payout",
+};
 
 export function nameLabel(name: string): string {
-  return WORDS[name] ?? name;
+  return LABELS[name] ?? name;
 }

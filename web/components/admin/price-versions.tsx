@@ -16,7 +16,7 @@ export function PriceVersions() {
   const query = $api.useQuery("get", "/prices/versions");
   const [compared, setCompared] = useState<{ version: number; before: number } | null>(null);
   return (
-    <Card title="Versions" note="Versions are never overwritten: every bill names the version it was calculated with.">
+    <Card title="Versions" note="Versions are never overwritten: every bill names the version that it was calculated with.">
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ versions }) => (
           <ol className="grid gap-px">
@@ -30,7 +30,7 @@ export function PriceVersions() {
         wide
         open={compared !== null}
         onClose={() => setCompared(null)}
-        title={compared ? `What version ${compared.version} changed` : ""}
+        title={compared ? `Changes in version ${compared.version}` : ""}
       >
         {compared && <Comparison {...compared} />}
       </Dialog>
@@ -55,7 +55,7 @@ function One({ version, before, compare }: OneProps) {
       </div>
       {before && (
         <Button small onClick={() => compare({ version: version.version, before: before.version })}>
-          What changed
+          Show changes
         </Button>
       )}
     </li>

@@ -20,7 +20,7 @@ export function Prices() {
           editing ? (
             <PriceEdit basis={editing} newest={table} rebase={() => setEditing(table)} done={() => setEditing(null)} />
           ) : (
-            <InForce table={table} edit={() => setEditing(table)} />
+            <Current table={table} edit={() => setEditing(table)} />
           )
         }
       </QueryView>
@@ -37,11 +37,11 @@ function Waiting() {
   );
 }
 
-function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
+function Current({ table, edit }: { table: PriceTable; edit: () => void }) {
   return (
     <Card
       title={`Prices, version ${table.version}`}
-      note="A unit-hour costs base × tier × region; the market moves it from there."
+      note="The reference price of a unit-hour is base × tier × region. The market sets the spot price around it."
       aside={
         <Button small onClick={edit}>
           Change the prices
@@ -61,7 +61,7 @@ function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
             <Money micro={table.payout_min} unit />
           </Fact>
           <Fact name="Economy">{table.economy}</Fact>
-          <Fact name="In force since">
+          <Fact name="In effect since">
             {table.created_at_ms ? <Moment ms={table.created_at_ms} /> : "the beginning"}
             {table.created_by && (
               <>

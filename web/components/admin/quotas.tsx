@@ -1,38 +1,26 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { CreditsField } from "@/components/ui/credits-field";
-import { TextField } from "@/components/ui/field";
+import { CreditsField, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { useToast } from "@/components/ui/toast";
 import { $api, type Schemas } from "@/lib/api/client";
-import { credits, parseCredits } from "@/lib/format";
+import { parseCredits, plainCredits } from "@/lib/format";
+import { useFields } from "@/lib/use-fields";
+
+type Account = Schemas["AccountView"];
 
 const GB = 1_000_000_000;
 const DAY_S = 86_400;
-const WHOLE = /^\s*\d{1,9}\s*$/;
+const isWhole = (text: string) => /^\s*(\d{1,9}\s*)?$/.test(text);
 
-interface Words {
-  jobs: string;
-  spend: string;
-  files: string;
-  keep: string;
-}
-
-/** Empty means: the hub's own limit. */
-export function Quotas({ account }: { account: Schemas["AccountView"] }) {
-  const [words, setWords] = useState<Words>(() => asText(account));
-  const set = (change: Partial<Words>) => setWords((before) => ({ ...before, ...change }));
-  const queries = useQueryClient();
+export function Quotas({ account }: { account: Account }) {
+  const { fields, text } = useFields(asText(account));
   const toast = useToast();
-  const save = $api.useMutation("put", "/accounts/{account_id}/quotas", {
-    onSuccess: () => {
-      toast.success("Limits saved.");
-      void queries.invalidateQueries();
-    },
+  const save = $api.useMutation("put", "/accounts/{account_id}/quotas", { onSuccess: () => toast.success("Limits saved.") });
+  const body = request(fields, account);
+  const whole = (name: keyof typeof fields) => ({
+    ...text(name),
+    error: !isWhole(fields[name]) && "Enter a whole number, or leave the field empty.",
   });
-  const body = request(words, account);
-  const whole = (text: string) => text !== "" && !WHOLE.test(text) && "Enter a whole number, or leave the field empty.";
   return (
     <Form
       send={() => body && save.mutate({ params: { path: { account_id: account.id } }, body })}
@@ -42,62 +30,38 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
     >
       <p className="text-muted">Empty fields use the hub's defaults.</p>
       <div className="grid gap-4 sm:grid-cols-2">
-        <TextField
-          label="Unfinished jobs at once"
-          inputMode="numeric"
-          value={words.jobs}
-          onChange={(event) => set({ jobs: event.target.value })}
-          error={whole(words.jobs)}
-        />
-        <CreditsField label="Credits spent per day" text={words.spend} onText={(text) => set({ spend: text })} />
-        <TextField
-          label="Files kept at the hub"
-          unit="GB"
-          inputMode="numeric"
-          value={words.files}
-          onChange={(event) => set({ files: event.target.value })}
-          error={whole(words.files)}
-        />
-        <TextField
-          label="Kept after a job ends"
-          unit="days"
-          inputMode="numeric"
-          value={words.keep}
-          onChange={(event) => set({ keep: event.target.value })}
-          error={whole(words.keep)}
-        />
+        <TextField label="Unfinished jobs at once" inputMode="numeric" {...whole("jobs")} />
+        <CreditsField label="Credits spent per day" {...text("spend")} />
+        <TextField label="Files kept at the hub" unit="GB" inputMode="numeric" {...whole("files")} />
+        <TextField label="Kept after a job ends" unit="days" inputMode="numeric" {...whole("keep")} />
       </div>
     </Form>
   );
 }
 
-function asText(account: Schemas["AccountView"]): Words {
-  const text = (value: number | null | undefined, unit: number) =>
-    value === null || value === undefined ? "" : String(Math.round(value / unit));
+function asText(account: Account) {
+  const text = (value: number | null | undefined, unit: number) => (value == null ? "" : String(Math.round(value / unit)));
   return {
     jobs: text(account.jobs_open_max, 1),
-    spend:
-      account.spend_per_day_max === null || account.spend_per_day_max === undefined
-        ? ""
-        : credits(account.spend_per_day_max, { exact: true }).replaceAll(",", ""),
+    spend: account.spend_per_day_max == null ? "" : plainCredits(account.spend_per_day_max),
     files: text(account.artifact_bytes_max, GB),
     keep: text(account.artifact_keep_s, DAY_S),
   };
 }
 
-/** What was not touched is sent as it was, not as the rounded number that is shown. */
-function request(words: Words, account: Schemas["AccountView"]): Schemas["QuotaRequest"] | null {
+/** An untouched field is sent as it was, not as the rounded number that is shown. Null: a field cannot be read. */
+function request(fields: ReturnType<typeof asText>, account: Account): Schemas["QuotaRequest"] | null {
   const before = asText(account);
-  const whole = (text: string) => (text.trim() === "" ? null : Number(text));
-  if ([words.jobs, words.files, words.keep].some((text) => text.trim() !== "" && !WHOLE.test(text))) return null;
-  const spend = words.spend.trim() === "" ? null : parseCredits(words.spend);
-  if (spend === null && words.spend.trim() !== "") return null;
-  const files = whole(words.files);
-  const keep = whole(words.keep);
+  const spend = parseCredits(fields.spend);
+  if (![fields.jobs, fields.files, fields.keep].every(isWhole) || (spend === null && fields.spend.trim())) return null;
+  const scaled = (name: "jobs" | "files" | "keep", unit: number, was: number | null | undefined) => {
+    if (fields[name] === before[name]) return was ?? null;
+    return fields[name].trim() ? Number(fields[name]) * unit : null;
+  };
   return {
-    jobs_open_max: whole(words.jobs),
+    jobs_open_max: scaled("jobs", 1, account.jobs_open_max),
     spend_per_day_max: spend,
-    artifact_bytes_max: words.files === before.files ? (account.artifact_bytes_max ?? null) : files === null ? null : files * GB,
-    artifact_keep_s: words.keep === before.keep ? (account.artifact_keep_s ?? null) : keep === null ? null : keep * DAY_S,
+    artifact_bytes_max: scaled("files", GB, account.artifact_bytes_max),
+    artifact_keep_s: scaled("keep", DAY_S, account.artifact_keep_s),
   };
 }

@@ -14,7 +14,7 @@ interface RateFieldsProps {
   set: (name: string, text: string | null) => void;
 }
 
-/** Multipliers by name: each can be changed or taken out, and others added. */
+/** Multipliers by name, to be changed, removed or added. */
 export function RateFields({ title, kind, basis, changes, set }: RateFieldsProps) {
   const [sought, setSought] = useState("");
   const before = asText(basis);
@@ -73,7 +73,7 @@ function OneRate({ name, kind, text, was, set }: OneRateProps) {
         onChange={(event) => set(name, event.target.value)}
       />
       <IconButton label={`Remove ${short}`} onClick={() => set(name, null)}>
-        <X size={16} aria-hidden="true" />
+        <X />
       </IconButton>
     </li>
   );

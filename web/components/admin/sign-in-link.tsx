@@ -6,7 +6,6 @@ import { Ago } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 
-/** A one-time link for somebody. Whoever opens it is signed in as them. */
 export function SignInLink({ accountId }: { accountId: string }) {
   const make = $api.useMutation("post", "/accounts/{account_id}/link");
   const ask = () => make.mutate({ params: { path: { account_id: accountId } } });

@@ -10,26 +10,14 @@ import { ACTION, ID } from "./use-trail";
 export const NO_FILTERS = { q: "", action: "", actor: "", account: "", job: "", node: "", group: "", time: "", from: "", to: "" };
 
 const IDS = [
-  { name: "actor", label: "Who did it", placeholder: "acc_…, node_… or hub" },
+  { name: "actor", label: "Actor", placeholder: "acc_…, node_… or hub" },
   { name: "account", label: "Account affected", placeholder: "acc_…" },
   { name: "job", label: "Job", placeholder: "job_…" },
   { name: "node", label: "Node", placeholder: "node_…" },
   { name: "group", label: "Group", placeholder: "grp_…" },
 ];
-// How names of events begin; the field takes any other, too.
-const BEGINNINGS = [
-  "account.",
-  "approval.",
-  "attempt.",
-  "credits.",
-  "group.",
-  "hub.",
-  "job.",
-  "key.",
-  "node.",
-  "payout.",
-  "prices.",
-];
+// The prefixes that the field suggests.
+const PREFIXES = ["account", "approval", "attempt", "credits", "group", "hub", "job", "key", "node", "payout", "prices"];
 
 export function AuditFilters() {
   const params = useSearchParams();
@@ -49,25 +37,27 @@ export function AuditFilters() {
         />
         <ParamField
           name="action"
-          label="What happened"
+          label="Event"
           placeholder="job.failed, payout."
-          list="beginnings"
+          list="event-prefixes"
           allowed={ACTION}
           wrong="An event name such as job.failed, or a prefix such as job."
         />
         <TimeRangeField />
         {(open || named) &&
-          IDS.map((id) => <ParamField key={id.name} {...id} allowed={ID} wrong="An id has letters, digits, _ and - alone." />)}
+          IDS.map((id) => (
+            <ParamField key={id.name} {...id} allowed={ID} wrong="An ID contains only letters, digits, _ and -." />
+          ))}
       </div>
-      <datalist id="beginnings">
-        {BEGINNINGS.map((one) => (
-          <option key={one} value={one} />
+      <datalist id="event-prefixes">
+        {PREFIXES.map((prefix) => (
+          <option key={prefix} value={`${prefix}.`} />
         ))}
       </datalist>
       <div className="flex flex-wrap gap-2">
         {!named && (
           <Button small look="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
-            {open ? "Fewer filters" : "By person, job, node or group"}
+            {open ? "Fewer filters" : "More filters"}
           </Button>
         )}
         {any && (

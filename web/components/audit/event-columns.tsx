@@ -4,17 +4,12 @@ import { Ago } from "@/components/ui/values";
 import { eventLabel } from "@/lib/event-labels";
 import { credits, shortId } from "@/lib/format";
 import { humanize } from "@/lib/labels";
-import type { HubEvent } from "./event";
+import type { HubEvent } from "./use-trail";
 
 export type Names = Record<string, string>;
 
 function nameOf(id: string, names: Names): string {
   return names[id] ?? shortId(id);
-}
-
-/** The one thing that an event is about first of all. */
-function subject(event: HubEvent): string | null {
-  return event.job_id ?? event.node_id ?? event.group_id ?? event.account_id ?? null;
 }
 
 const BAD = /\.(failed|lost|expired|revoked|rejected|contradicted|disabled|offline|banned)$/;
@@ -26,23 +21,22 @@ function tone(action: string): Tone {
 }
 
 export function change(event: HubEvent): string {
-  const words = (code: string) => (/\.floor$/.test(event.action) && /^\d+$/.test(code) ? credits(Number(code)) : humanize(code));
-  return [event.before, event.after]
-    .filter((code) => code != null && code !== "")
-    .map((code) => words(code as string))
-    .join(" → ");
+  const isAmount = event.action.endsWith(".floor");
+  const words = (code: string) => (isAmount && /^\d+$/.test(code) ? credits(Number(code)) : humanize(code));
+  return [event.before, event.after].flatMap((code) => (code ? [words(code)] : [])).join(" → ");
 }
 
 export function eventColumns(names: Names, open: (event: HubEvent) => void): Column<HubEvent>[] {
   return [
     {
       key: "action",
-      title: "What",
-      width: "minmax(8.75rem,14rem)",
+      title: "Event",
+      width: "9.5rem",
+      grow: 2,
       cell: (event) => (
         <button type="button" onClick={() => open(event)} className="max-w-full truncate hover:underline">
           <Badge tone={tone(event.action)} title={event.action}>
-            {eventLabel(event.action)}
+            <span className="truncate">{eventLabel(event.action)}</span>
           </Badge>
         </button>
       ),
@@ -50,16 +44,18 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
     {
       key: "subject",
       title: "About",
-      width: "minmax(5rem,2fr)",
+      width: "5rem",
+      grow: 2,
       cell: (event) => {
-        const id = subject(event);
+        const id = event.job_id ?? event.node_id ?? event.group_id ?? event.account_id;
         return id ? <span title={id}>{nameOf(id, names)}</span> : <span className="text-muted">the hub</span>;
       },
     },
     {
       key: "why",
-      title: "Why",
-      width: "minmax(8rem,3fr)",
+      title: "Reason",
+      width: "8rem",
+      grow: 3,
       from: "md",
       cell: (event) => (
         <span title={event.reason ?? undefined}>
@@ -67,11 +63,12 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
         </span>
       ),
     },
-    { key: "change", title: "From → to", width: "minmax(12.5rem,1fr)", from: "lg", cell: change },
+    { key: "change", title: "From → to", width: "12.5rem", grow: 1, from: "lg", cell: change },
     {
       key: "actor",
-      title: "Who",
-      width: "minmax(7rem,1fr)",
+      title: "Actor",
+      width: "7rem",
+      grow: 1,
       from: "sm",
       cell: (event) => <span title={event.actor}>{nameOf(event.actor, names)}</span>,
     },

@@ -9,8 +9,8 @@ import { Id, Moment } from "@/components/ui/values";
 import { eventLabel } from "@/lib/event-labels";
 import { capitalize, humanize } from "@/lib/labels";
 import { setParams } from "@/lib/use-params";
-import type { HubEvent } from "./event";
 import { change, type Names } from "./event-columns";
+import type { HubEvent } from "./use-trail";
 
 interface EventDialogProps {
   event: HubEvent | null;
@@ -47,11 +47,11 @@ function Whole({ event, names, onClose }: { event: HubEvent; names: Names; onClo
         <Fact name="When">
           <Moment ms={event.at_ms} />
         </Fact>
-        <Fact name="Number">{event.seq}</Fact>
-        <Fact name="Name for filters">
+        <Fact name="Sequence number">{event.seq}</Fact>
+        <Fact name="Event name">
           <code>{event.action}</code>
         </Fact>
-        <About name="Who did it" id={event.actor} param="actor" names={names} onClose={onClose} />
+        <About name="Actor" id={event.actor} param="actor" names={names} onClose={onClose} />
         {change(event) && <Fact name="From → to">{change(event)}</Fact>}
         {ABOUT.map(([param, field, words]) => {
           const id = event[field];
@@ -67,7 +67,7 @@ function Whole({ event, names, onClose }: { event: HubEvent; names: Names; onClo
       <details>
         <summary className="text-muted text-sm">Event as JSON</summary>
         <div className="mt-2">
-          <Code label="The event as JSON" text={JSON.stringify(event, null, 2)} wrap />
+          <Code label="Event as JSON" text={JSON.stringify(event, null, 2)} wrap />
         </div>
       </details>
     </div>
@@ -89,7 +89,7 @@ function About({ name, id, param, names, onClose }: AboutProps): ReactNode {
       <span className="flex flex-wrap items-center gap-x-2">
         {page ? (
           <Link href={{ pathname: page, query: { id } }} className="link">
-            {names[id] ?? "open"}
+            {names[id] ?? "Open"}
           </Link>
         ) : (
           <span>{names[id] ?? ""}</span>
@@ -103,7 +103,7 @@ function About({ name, id, param, names, onClose }: AboutProps): ReactNode {
             onClose();
           }}
         >
-          filter
+          Filter
         </Button>
       </span>
     </Fact>

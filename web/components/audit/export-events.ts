@@ -1,22 +1,10 @@
-// What is shown, as a file: for a spreadsheet, or whole.
-
+// The loaded events as a file: for a spreadsheet, or complete.
 import { csv, saveText } from "@/lib/save";
-import type { HubEvent } from "./event";
+import type { HubEvent } from "./use-trail";
+
+const IDS = ["account_id", "job_id", "attempt_id", "node_id", "group_id"] as const;
 
 export function saveCsv(events: HubEvent[], names: Record<string, string>): void {
-  const head = [
-    "seq",
-    "time",
-    "at_ms",
-    "action",
-    "actor",
-    "actor_name",
-    "account_id",
-    "job_id",
-    "attempt_id",
-    "node_id",
-    "group_id",
-  ];
   const rows = events.map((event) => [
     event.seq,
     new Date(event.at_ms).toISOString(),
@@ -24,17 +12,14 @@ export function saveCsv(events: HubEvent[], names: Record<string, string>): void
     event.action,
     event.actor,
     names[event.actor],
-    event.account_id,
-    event.job_id,
-    event.attempt_id,
-    event.node_id,
-    event.group_id,
+    ...IDS.map((name) => event[name]),
     event.before,
     event.after,
     event.reason,
     event.data ? JSON.stringify(event.data) : "",
   ]);
-  saveText("events.csv", csv([[...head, "before", "after", "reason", "data"], ...rows]), "text/csv");
+  const head = ["seq", "time", "at_ms", "action", "actor", "actor_name", ...IDS, "before", "after", "reason", "data"];
+  saveText("events.csv", csv([head, ...rows]), "text/csv");
 }
 
 export function saveJson(events: HubEvent[]): void {

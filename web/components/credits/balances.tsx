@@ -7,14 +7,14 @@ import { duration } from "@/lib/format";
 
 const ECONOMIES: Record<string, string> = {
   market: "One credit is one rupee.",
-  "time-bank": "One credit is an hour of one core or card.",
+  "time-bank": "One credit is an hour of one core or GPU.",
   none: "Nothing costs anything at this hub.",
 };
 
 export function Balances({ accountId }: { accountId?: string | undefined }) {
   const query = $api.useQuery("get", "/credits", { params: { query: { account_id: accountId } } });
   return (
-    <QueryView query={query} skeleton={<Shape />}>
+    <QueryView query={query} skeleton={<BalancesSkeleton />}>
       {(credits) => <BalanceStats credits={credits} />}
     </QueryView>
   );
@@ -24,10 +24,10 @@ function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
   return (
     <section aria-label="Balances" className="grid gap-2">
       <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">
-        <Stat name="To spend" hint="granted, paid in or earned">
+        <Stat name="Available" hint="granted, paid in or earned">
           <Money micro={credits.available} exact />
         </Stat>
-        <Stat name="Available for payout" hint="matured earnings">
+        <Stat name="Withdrawable" hint="matured earnings">
           <Money micro={credits.withdrawable} exact />
         </Stat>
         <Stat name="On hold" hint="for unfinished jobs">
@@ -50,7 +50,8 @@ function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
       </div>
       {credits.unconfirmed ? (
         <p className="text-muted text-sm">
-          Of what matures, <Money micro={credits.unconfirmed} exact /> waits until another owner's node confirms the results.
+          <Money micro={credits.unconfirmed} exact /> of the maturing credits wait until another owner's node confirms the
+          results.
         </p>
       ) : null}
       <p className="text-muted text-sm">{ECONOMIES[credits.economy] ?? ""}</p>
@@ -58,8 +59,8 @@ function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
   );
 }
 
-/** The same boxes and line, so that nothing jumps. */
-function Shape() {
+/** As high as the balances, so that nothing moves when they arrive. */
+function BalancesSkeleton() {
   return (
     <div role="status" aria-label="Loading the balances" className="grid gap-2">
       <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">

@@ -2,7 +2,7 @@
 import { Page } from "@/components/ui/page";
 import { Notice } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";
-import { useSession } from "@/lib/session";
+import { useAccount, useRole } from "@/lib/session";
 import { useParam } from "@/lib/use-params";
 import { Balances } from "./balances";
 import { MyPayouts } from "./my-payouts";
@@ -10,17 +10,17 @@ import { Statement } from "./statement";
 import { GiveCredits } from "./top-up";
 
 export function CreditsPage() {
-  const { account } = useSession();
-  const [tab, setTab] = useParam("tab");
-  const [other] = useParam("account"); // administrators look at the books of others
+  const isAdmin = useRole("admin");
+  const { id } = useAccount();
+  const [other] = useParam("account"); // for administrators
   const accountId = other || undefined;
   return (
     <Page
       title="Credits"
       note="What you can spend, what is on hold, and every transfer."
-      actions={account?.roles.includes("admin") && <GiveCredits account={accountId} />}
+      actions={isAdmin && <GiveCredits account={accountId} />}
     >
-      {accountId && accountId !== account?.id && (
+      {accountId && accountId !== id && (
         <Notice>
           You are looking at the credits of <code>{accountId}</code>, not yours.
         </Notice>
@@ -28,8 +28,6 @@ export function CreditsPage() {
       <Balances accountId={accountId} />
       <Tabs
         label="Credits"
-        value={tab}
-        onChange={setTab}
         tabs={[
           { value: "statement", label: "Statement", content: <Statement accountId={accountId} /> },
           ...(accountId ? [] : [{ value: "payouts", label: "Payouts", content: <MyPayouts /> }]),

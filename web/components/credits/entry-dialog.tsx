@@ -1,11 +1,13 @@
 "use client";
-// Transfer, and where the job's price behind it comes from: the same words as `pool credits why`.
+// A transfer, and how the cost of its job was calculated, as `pool credits why` explains it.
 import { ButtonLink } from "@/components/ui/button";
 import { Fact, Facts } from "@/components/ui/card";
 import { Dialog } from "@/components/ui/dialog";
 import { QueryView, SkeletonRows } from "@/components/ui/states";
+import { Table } from "@/components/ui/table";
 import { Id, Moment, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
+import { jobHref } from "@/lib/links";
 
 type Entry = Schemas["Entry"];
 
@@ -30,14 +32,14 @@ function Whole({ entry }: { entry: Entry }) {
         <Fact name="When">
           <Moment ms={entry.at_ms} />
         </Fact>
-        <Fact name="Change in credits to spend">
+        <Fact name="Change in available credits">
           <Money micro={entry.available_change} signed exact />
         </Fact>
         <Fact name="Change in total credits">
           <Money micro={entry.change} signed exact />
         </Fact>
-        <Fact name="Ledger number">{entry.seq}</Fact>
-        {entry.ref && <Fact name="Belongs to">{entry.ref}</Fact>}
+        <Fact name="Ledger entry">{entry.seq}</Fact>
+        {entry.ref && <Fact name="Reference">{entry.ref}</Fact>}
         <Fact name="Transaction">
           <Id id={entry.tx_key} />
         </Fact>
@@ -56,21 +58,20 @@ function Why({ jobId }: { jobId: string }) {
         {(cost) => (
           <>
             <p>{cost.sentence}</p>
-            {(cost.lines ?? []).length > 0 && (
-              <dl className="grid gap-px overflow-hidden rounded-control border border-line text-sm">
-                {(cost.lines ?? []).map((line) => (
-                  <div key={line.label} className="flex flex-wrap justify-between gap-x-4 bg-sunken px-3 py-2">
-                    <dt className="text-muted">{line.label}</dt>
-                    <dd className="num text-right">{line.text}</dd>
-                  </div>
-                ))}
-              </dl>
-            )}
+            <Table
+              className="text-sm"
+              rows={cost.lines ?? []}
+              rowKey={(line) => line.label}
+              columns={[
+                { className: "text-muted", cell: (line) => line.label },
+                { right: true, cell: (line) => line.text },
+              ]}
+            />
           </>
         )}
       </QueryView>
       <div>
-        <ButtonLink href={{ pathname: "/jobs", query: { id: jobId } }} small>
+        <ButtonLink href={jobHref(jobId)} small>
           Open the job
         </ButtonLink>
       </div>

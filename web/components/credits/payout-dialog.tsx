@@ -1,6 +1,6 @@
 "use client";
-// One payout, for its owner and for administrators; what may be done with it is the API's word.
-import { useQueryClient } from "@tanstack/react-query";
+// One payout, for its owner and for administrators. The API says what may be done with it.
+import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
@@ -10,13 +10,11 @@ import { TextField } from "@/components/ui/field";
 import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Id, Moment, Money } from "@/components/ui/values";
-import { client, type Schemas } from "@/lib/api/client";
+import { answerOf, client, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { useAccount } from "@/lib/session";
-import { useIdempotencyKey } from "@/lib/use-idempotency-key";
 
 type Payout = Schemas["PayoutView"];
-type Action = "cancel" | "approve" | "reject" | "paid" | "failed";
 
 export function PayoutDialog({ payout, onClose }: { payout: Payout | null; onClose: () => void }) {
   return (
@@ -48,7 +46,7 @@ function About({ payout }: { payout: Payout }) {
           <Fact name="Holder">{payout.bank.name}</Fact>
         </>
       ) : (
-        <Fact name="UPI id">{payout.upi ?? payout.masked}</Fact>
+        <Fact name="UPI ID">{payout.upi ?? payout.masked}</Fact>
       )}
       <Fact name="Requested">
         <Moment ms={payout.created_at_ms} />
@@ -65,101 +63,73 @@ function About({ payout }: { payout: Payout }) {
   );
 }
 
+const ACTIONS = {
+  cancel: "Cancel the payout",
+  approve: "Approve",
+  reject: "Reject",
+  paid: "Record as paid",
+  failed: "Record as failed",
+};
+type Action = keyof typeof ACTIONS;
+
 function Actions({ payout }: { payout: Payout }) {
   const me = useAccount();
-  const act = useAct(payout);
+  const toast = useToast();
   const [words, setWords] = useState("");
   const given = words.trim();
-  const refuses = payout.can_approve || payout.can_mark;
-  // An administrator refuses with a reason; calling it back is for its owner.
-  const cancels = payout.can_cancel && (payout.account_id === me.id || !refuses);
-  if (!cancels && !refuses) return null;
+  const act = useMutation({
+    mutationFn: (action: Action) => send(payout.id, action, given),
+    onSuccess: ({ status }) => toast.success(status),
+  });
+  const decides = payout.can_approve || payout.can_mark;
+  // An administrator rejects it with a reason instead.
+  const cancels = payout.can_cancel && (payout.account_id === me.id || !decides);
+  if (!cancels && !decides) return null;
+  const button = (action: Action, { primary = false, needsWords = false } = {}) => (
+    <Button
+      look={primary ? "primary" : "danger"}
+      disabled={(needsWords && !given) || act.isPending}
+      pending={act.isPending && act.variables === action}
+      onClick={() => act.mutate(action)}
+    >
+      {ACTIONS[action]}
+    </Button>
+  );
   return (
     <div className="grid gap-4 border-line border-t pt-4">
-      {refuses && (
+      {decides && (
         <TextField
           label={payout.can_mark ? "The bank's reference, or why it failed" : "Reason for a rejection"}
-          hint={payout.can_mark ? "As on the bank's statement (UTR)" : "Its owner reads this. Not needed to approve."}
+          hint={payout.can_mark ? "As on the bank's statement (UTR)" : "The account's owner reads this. Not needed to approve."}
           maxLength={200}
           value={words}
           onChange={(event) => setWords(event.target.value)}
         />
       )}
-      {act.error !== null && <Notice tone="bad">{asProblem(act.error).detail}</Notice>}
+      {act.error && <Notice tone="bad">{asProblem(act.error).detail}</Notice>}
       <div className="flex flex-wrap justify-end gap-2">
-        {cancels && (
-          <Button look="danger" pending={act.doing === "cancel"} onClick={() => act.go("cancel", "")}>
-            Cancel the payout
-          </Button>
-        )}
-        {payout.can_approve && (
-          <>
-            <Button look="danger" disabled={!given} pending={act.doing === "reject"} onClick={() => act.go("reject", given)}>
-              Reject
-            </Button>
-            <Button look="primary" pending={act.doing === "approve"} onClick={() => act.go("approve", "")}>
-              Approve
-            </Button>
-          </>
-        )}
-        {payout.can_mark && (
-          <>
-            <Button look="danger" disabled={!given} pending={act.doing === "failed"} onClick={() => act.go("failed", given)}>
-              Record as failed
-            </Button>
-            <Button look="primary" disabled={!given} pending={act.doing === "paid"} onClick={() => act.go("paid", given)}>
-              Record as paid
-            </Button>
-          </>
-        )}
+        {cancels && button("cancel")}
+        {payout.can_approve && button("reject", { needsWords: true })}
+        {payout.can_approve && button("approve", { primary: true })}
+        {payout.can_mark && button("failed", { needsWords: true })}
+        {payout.can_mark && button("paid", { primary: true, needsWords: true })}
       </div>
     </div>
   );
 }
 
-function useAct(payout: Payout) {
-  const [doing, setDoing] = useState<Action | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const queries = useQueryClient();
-  const toast = useToast();
-  const idempotency = useIdempotencyKey();
-  const go = async (action: Action, words: string) => {
-    setDoing(action);
-    setError(null);
-    try {
-      const { data, error: refusal } = await send(payout.id, { action, words, header: idempotency.headers([action, words]) });
-      if (data) {
-        idempotency.reset();
-        toast.success(data.status);
-        await queries.invalidateQueries();
-      } else setError(refusal ?? null);
-    } catch (broken) {
-      setError(broken);
-    } finally {
-      setDoing(null);
-    }
-  };
-  return { doing, error, go: (action: Action, words: string) => void go(action, words) };
-}
-
-interface Order {
-  action: Action;
-  words: string;
-  header: { "idempotency-key": string };
-}
-
-function send(payout_id: string, { action, words, header }: Order) {
-  const params = { path: { payout_id }, header };
+function send(payout_id: string, action: Action, words: string): Promise<Payout> {
+  const params = { path: { payout_id } };
   switch (action) {
     case "cancel":
-      return client.POST("/payouts/{payout_id}/cancel", { params });
+      return answerOf(client.POST("/payouts/{payout_id}/cancel", { params }));
     case "approve":
-      return client.POST("/payouts/{payout_id}/approve", { params });
+      return answerOf(client.POST("/payouts/{payout_id}/approve", { params }));
     case "reject":
-      return client.POST("/payouts/{payout_id}/reject", { params, body: { reason: words } });
+      return answerOf(client.POST("/payouts/{payout_id}/reject", { params, body: { reason: words } }));
     case "paid":
-      return client.POST("/payouts/{payout_id}/paid", { params, body: { reference: words } });
+      return answerOf(client.POST("/payouts/{payout_id}/paid", { params, body: { reference: words } }));
     case "failed":
-      return client.POST("/payouts/{payout_id}/failed", { params, body: { reason: words } });
+      return answerOf(client.POST("/payouts/{payout_id}/failed", { params, body: { reason: words } }));
   }
 }

@@ -1,148 +1,94 @@
 "use client";
-import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
 import { Button } from "@/components/ui/button";
-import { CreditsField } from "@/components/ui/credits-field";
-import { TextField } from "@/components/ui/field";
+import { CreditsField, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { Segments } from "@/components/ui/segments";
 import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api, type Schemas } from "@/lib/api/client";
-import { credits, parseCredits } from "@/lib/format";
-import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { credits, parseCredits, plainCredits } from "@/lib/format";
+import { useFields } from "@/lib/use-fields";
 
-const PAISA = 10_000; // microcredits; banks know nothing smaller
+const PAISA = 10_000; // microcredits; the smallest amount that a bank transfers
+const EMPTY = { amount: "", method: "upi", upi: "", number: "", ifsc: "", holder: "" };
+const METHODS = [
+  { value: "upi", label: "UPI ID" },
+  { value: "bank", label: "Bank account" },
+];
 
-interface Words {
-  amount: string;
-  method: string;
-  upi: string;
-  number: string;
-  ifsc: string;
-  holder: string;
-}
-
-interface PayoutFormProps {
+interface Limits {
   available: number;
   minimum: number;
-  done: () => void;
 }
 
-export function PayoutForm({ available, minimum, done }: PayoutFormProps) {
-  const [words, setWords] = useState<Words>({ amount: "", method: "upi", upi: "", number: "", ifsc: "", holder: "" });
-  const set = (change: Partial<Words>) => setWords((before) => ({ ...before, ...change }));
-  const queries = useQueryClient();
+export function PayoutForm({ available, minimum, done }: Limits & { done: () => void }) {
+  const { fields, set, text } = useFields(EMPTY);
   const toast = useToast();
-  const idempotency = useIdempotencyKey();
   const ask = $api.useMutation("post", "/payouts", {
     onSuccess: (payout) => {
-      idempotency.reset();
       toast.success(payout.status);
-      void queries.invalidateQueries();
       done();
     },
   });
-  const amount = parseCredits(words.amount);
-  const body = amount === null ? null : request(words, amount);
+  const amount = parseCredits(fields.amount);
+  const body = amount === null ? null : request(fields, amount);
+  const most = available - (available % PAISA);
   return (
     <Form
-      send={() => body && ask.mutate({ body, params: { header: idempotency.headers(body) } })}
+      send={() => body && ask.mutate({ body })}
       sending={ask}
-      action={<>Ask for {amount ? `₹${credits(amount)}` : "it"}</>}
+      action={`Request ${amount ? `₹${credits(amount)}` : "the payout"}`}
       ready={body !== null}
       cancel={done}
     >
       <CreditsField
         label="Amount"
         required
-        text={words.amount}
-        onText={(text) => set({ amount: text })}
-        hint={`Up to ${credits(available)}; one credit is one rupee.`}
-        error={amount !== null && wrongAmount(amount, { available, minimum })}
+        hint={`Up to ${credits(available)}. One credit is one rupee.`}
+        {...text("amount")}
+        error={amount !== null && amountError(amount, { available, minimum })}
       />
       {available >= minimum && (
         <div>
-          <Button small onClick={() => set({ amount: plain(available) })}>
-            Everything
+          <Button small onClick={() => set({ amount: plainCredits(most) })}>
+            Use the full amount
           </Button>
         </div>
       )}
-      <Segments
-        label="Pay to"
-        value={words.method}
-        onChange={(method) => set({ method })}
-        options={[
-          { value: "upi", label: "UPI id" },
-          { value: "bank", label: "Bank account" },
-        ]}
-      />
-      <Target words={words} set={set} />
+      <Segments label="Pay to" value={fields.method} onChange={(method) => set({ method })} options={METHODS} />
+      {fields.method === "upi" ? (
+        <TextField label="UPI ID" placeholder="name@bank" autoComplete="off" spellCheck={false} {...text("upi")} />
+      ) : (
+        <div className="grid gap-4 sm:grid-cols-2">
+          <TextField label="Account number" inputMode="numeric" autoComplete="off" {...text("number")} />
+          <TextField label="IFSC" placeholder="HDFC0001234" autoComplete="off" {...text("ifsc")} />
+          <TextField
+            label="Account holder"
+            hint="As on the bank's records"
+            autoComplete="off"
+            className="sm:col-span-2"
+            {...text("holder")}
+          />
+        </div>
+      )}
       {available < minimum && (
         <Notice tone="warn">
-          {credits(available)} credits can be paid out now; the least is {credits(minimum)}. Earnings have to mature first.
+          {credits(available)} credits are withdrawable now; the minimum is {credits(minimum)}. Earnings have to mature first.
         </Notice>
       )}
     </Form>
   );
 }
 
-function Target({ words, set }: { words: Words; set: (change: Partial<Words>) => void }) {
-  if (words.method === "upi") {
-    return (
-      <TextField
-        label="UPI id"
-        placeholder="name@bank"
-        autoComplete="off"
-        spellCheck={false}
-        value={words.upi}
-        onChange={(event) => set({ upi: event.target.value })}
-      />
-    );
-  }
-  return (
-    <div className="grid gap-4 sm:grid-cols-2">
-      <TextField
-        label="Account number"
-        inputMode="numeric"
-        autoComplete="off"
-        value={words.number}
-        onChange={(event) => set({ number: event.target.value })}
-      />
-      <TextField
-        label="IFSC"
-        placeholder="HDFC0001234"
-        autoComplete="off"
-        value={words.ifsc}
-        onChange={(event) => set({ ifsc: event.target.value })}
-      />
-      <TextField
-        label="Account holder"
-        hint="As on the bank's records"
-        autoComplete="off"
-        className="sm:col-span-2"
-        value={words.holder}
-        onChange={(event) => set({ holder: event.target.value })}
-      />
-    </div>
-  );
+/** Shown before the hub is asked, which decides with its own numbers. */
+function amountError(amount: number, { available, minimum }: Limits): string | false {
+  if (amount < minimum) return `The minimum is ${credits(minimum)}.`;
+  if (amount > available) return `${credits(available)} credits are withdrawable now.`;
+  return amount % PAISA !== 0 && "Use at most two decimal places.";
 }
 
-/** What the hub would refuse anyway, said before it is asked. Its own numbers decide. */
-function wrongAmount(amount: number, { available, minimum }: { available: number; minimum: number }): string | false {
-  if (amount < minimum) return `The least is ${credits(minimum)}.`;
-  if (amount > available) return `${credits(available)} can be paid out now.`;
-  if (amount % PAISA !== 0) return "Whole paise: at most two digits after the point.";
-  return false;
-}
-
-function request(words: Words, amount: number): Schemas["PayoutRequest"] | null {
-  if (words.method === "upi") return words.upi.trim() ? { amount, upi: words.upi.trim() } : null;
-  const bank = { account_number: words.number.trim(), ifsc: words.ifsc.trim(), name: words.holder.trim() };
+function request(fields: typeof EMPTY, amount: number): Schemas["PayoutRequest"] | null {
+  if (fields.method === "upi") return fields.upi.trim() ? { amount, upi: fields.upi.trim() } : null;
+  const bank = { account_number: fields.number.trim(), ifsc: fields.ifsc.trim(), name: fields.holder.trim() };
   return bank.account_number && bank.ifsc && bank.name ? { amount, bank } : null;
-}
-
-/** Whole paise, as somebody would type it. */
-function plain(micro: number): string {
-  return credits(micro - (micro % PAISA), { exact: true }).replaceAll(",", "");
 }

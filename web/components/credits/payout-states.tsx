@@ -5,13 +5,13 @@ import type { Schemas } from "@/lib/api/client";
 type State = Schemas["PayoutView"]["state"];
 
 const MEANINGS: [State, string][] = [
-  ["requested", "Waits for an administrator: a first payout, or a large one."],
-  ["reserved", "Goes to the bank with the next round. Until then it can be cancelled."],
-  ["submitted", "The bank has it, or is about to get it."],
-  ["unknown", "The bank's answer was lost; the hub asks until it is clear."],
+  ["requested", "Waits for an administrator: the first payout, or a large one."],
+  ["reserved", "Goes to the bank in the next round. It can still be cancelled."],
+  ["submitted", "The bank has the order, or is about to receive it."],
+  ["unknown", "The bank's answer was lost. The hub keeps asking."],
   ["paid", "The money has arrived."],
-  ["failed", "The bank said no; the credits are back."],
-  ["rejected", "Refused or cancelled; the credits are back."],
+  ["failed", "The bank refused it. The credits were returned."],
+  ["rejected", "Rejected or cancelled. The credits were returned."],
 ];
 
 export function PayoutStates() {

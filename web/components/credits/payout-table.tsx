@@ -1,47 +1,50 @@
 "use client";
 import { type ReactNode, useState } from "react";
 import { StateBadge } from "@/components/ui/badge";
-import { type Column, DataTable } from "@/components/ui/data-table";
+import { type Column, PagedTable } from "@/components/ui/data-table";
+import { SkeletonRows } from "@/components/ui/states";
 import { Ago, Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
+import type { InfiniteList } from "@/lib/paging";
 import { PayoutDialog } from "./payout-dialog";
 
 type Payout = Schemas["PayoutView"];
 
 interface PayoutTableProps {
-  payouts: Payout[];
-  more: { has: boolean; loading: boolean; load: () => void };
+  query: InfiniteList<{ payouts: Payout[] }>;
   empty: ReactNode;
-  owners?: boolean; // of all accounts: say whose
+  owners?: boolean; // of all accounts
 }
 
-export function PayoutTable({ payouts, more, empty, owners = false }: PayoutTableProps) {
+export function PayoutTable({ query, empty, owners = false }: PayoutTableProps) {
   const [shownId, setShownId] = useState<string | null>(null);
-  const shown = payouts.find((payout) => payout.id === shownId) ?? null;
+  const shown = query.data?.pages.flatMap((page) => page.payouts).find((payout) => payout.id === shownId);
+  const open = (payout: Payout) => setShownId(payout.id);
   return (
     <>
-      <DataTable
+      <PagedTable
         label="Payouts"
-        columns={columns((payout) => setShownId(payout.id), owners)}
-        rows={payouts}
+        query={query}
+        rowsOf={(page) => page.payouts}
+        skeleton={<SkeletonRows rows={4} />}
+        columns={columns(open).filter((column) => owners || column.key !== "owner")}
         rowKey={(payout) => payout.id}
-        onRow={(payout) => setShownId(payout.id)}
-        more={more}
+        onRow={open}
         rowHeight={60}
         empty={empty}
       />
-      <PayoutDialog payout={shown} onClose={() => setShownId(null)} />
+      <PayoutDialog payout={shown ?? null} onClose={() => setShownId(null)} />
     </>
   );
 }
 
-function columns(open: (payout: Payout) => void, owners: boolean): Column<Payout>[] {
-  const all: (Column<Payout> & { only?: boolean })[] = [
+function columns(open: (payout: Payout) => void): Column<Payout>[] {
+  return [
     {
       key: "owner",
       title: "Account",
-      width: "minmax(6rem,1fr)",
-      only: owners,
+      width: "6rem",
+      grow: 1,
       cell: (payout) => (
         <button type="button" className="max-w-full truncate text-left font-medium hover:underline" onClick={() => open(payout)}>
           {payout.account_name}
@@ -62,13 +65,13 @@ function columns(open: (payout: Payout) => void, owners: boolean): Column<Payout
     { key: "state", title: "State", width: "8rem", cell: (payout) => <StateBadge state={payout.state} title={payout.status} /> },
     {
       key: "status",
-      title: "What it waits for",
-      width: "minmax(10rem,3fr)",
+      title: "Status",
+      width: "10rem",
+      grow: 3,
       from: "md",
       cell: (payout) => <span title={payout.status}>{payout.status}</span>,
     },
-    { key: "to", title: "To", width: "minmax(8rem,1fr)", from: "lg", cell: (payout) => payout.masked },
+    { key: "to", title: "To", width: "8rem", grow: 1, from: "lg", cell: (payout) => payout.masked },
     { key: "when", title: "Requested", width: "7.5rem", from: "sm", cell: (payout) => <Ago ms={payout.created_at_ms} /> },
   ];
-  return all.filter((column) => column.only ?? true);
 }

@@ -1,7 +1,4 @@
-import { humanize } from "@/lib/labels";
-
-// What moved credits, as the statement names it.
-const TRANSFERS: Record<string, string> = {
+export const TRANSFERS: Record<string, string> = {
   hold: "on hold",
   pay: "paid for jobs",
   fee: "hub's fee",
@@ -14,7 +11,3 @@ const TRANSFERS: Record<string, string> = {
   payout_paid: "paid out",
   payout_return: "payout returned",
 };
-
-export function transferLabel(kind: string): string {
-  return TRANSFERS[kind] ?? humanize(kind);
-}

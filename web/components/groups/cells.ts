@@ -1,9 +1,9 @@
-// A group's items as cells: a job that carries several items has a cell for each, so that a picture counts as the hub does.
+// A group's items as cells of a grid. A job that carries several items has a cell for each of them.
 import type { Schemas } from "@/lib/api/client";
 
 export type ItemState = Schemas["ItemState"];
 
-/** Every state that an item can be in, in the order of the legend, with its colour's name and how it is drawn. */
+/** The states of an item in the order of the legend, with their colours. */
 export const LOOKS = [
   { state: "succeeded", colour: "good", swatch: "bg-good" },
   { state: "running", colour: "accent", swatch: "bg-accent" },
@@ -19,7 +19,6 @@ const AT = new Map<string, number>(LOOKS.map((look, index) => [look.state, index
 const QUEUED = AT.get("queued") ?? 0;
 const FAILED = AT.get("failed") ?? 0;
 
-/** More are not drawn one by one. */
 const CELLS_MAX = 250_000;
 
 export interface Cells {

@@ -1,4 +1,3 @@
-// A group's items as files for other programs.
 import { csv } from "@/lib/save";
 import type { GroupItem } from "./use-items";
 

@@ -1,10 +1,11 @@
 "use client";
-// Thousands of items at a glance: one cell each, on a canvas. Hover or arrow keys tell which one it is.
-import type { Route } from "next";
+// Thousands of items at a glance, a cell each on a canvas. The pointer or the arrow keys select one.
 import { useRouter } from "next/navigation";
 import { type KeyboardEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { count } from "@/lib/format";
+import { jobHref } from "@/lib/links";
 import { colour, useTheme } from "@/lib/theme";
+import { useSize } from "@/lib/use-size";
 import { type Cells, cellsOf, type ItemState, LOOKS } from "./cells";
 
 interface Layout {
@@ -25,21 +26,21 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
   const cells = useMemo(() => cellsOf(items), [items]);
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const width = useWidth(box);
+  const { width } = useSize(box);
   const layout = layoutFor(width, cells.count);
   const [at, setAt] = useState<number | null>(null);
   const [byKey, setByKey] = useState(false);
   const theme = useTheme();
   const router = useRouter();
   const { size, step, columns, rows } = layout;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another theme has other colours
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a theme has its own colours
   useLayoutEffect(() => {
     if (canvas.current && width > 0) draw(canvas.current, cells, layoutFor(width, cells.count));
   }, [cells, width, theme]);
 
   const chosen = at !== null && at < cells.count ? items[cells.item[at] as number] : undefined;
   const open = () => {
-    if (chosen?.job_id) router.push(`/jobs?id=${encodeURIComponent(chosen.job_id)}` as Route);
+    if (chosen?.job_id) router.push(jobHref(chosen.job_id));
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const moves: Record<string, number> = {
@@ -70,13 +71,13 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
         {chosen && at !== null ? (
           <ItemDescription item={chosen} at={at} look={LOOKS[cells.look[at] as number]?.state ?? chosen.state} />
         ) : (
-          <span className="text-muted">Point at a cell or use the arrow keys; Enter opens its job.</span>
+          <span className="text-muted">Point at a cell, or use the arrow keys and Enter to open its job.</span>
         )}
       </p>
       <div
         ref={box}
         role="application"
-        aria-label={`Grid of ${count(cells.count)} items; arrow keys move, Enter opens the job. The lists have the same items as tables.`}
+        aria-label={`Grid of ${count(cells.count)} items. Arrow keys move, Enter opens the job. The tables below list the same items.`}
         tabIndex={0}
         onKeyDown={onKeyDown}
         onBlur={() => setByKey(false)}
@@ -109,10 +110,10 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
   );
 }
 
-/** As high as the grid of so many cells will be, so that nothing jumps when it comes. */
+/** As high as the grid will be, so that nothing moves when it arrives. */
 export function GridSpace({ cells }: { cells: number }) {
   const box = useRef<HTMLDivElement>(null);
-  const { rows, step } = layoutFor(useWidth(box), cells);
+  const { rows, step } = layoutFor(useSize(box).width, cells);
   return (
     <div role="status" aria-label="Loading the grid" className="grid grid-cols-1 gap-2">
       <p className="min-h-6 text-sm">&nbsp;</p>
@@ -132,20 +133,7 @@ function ItemDescription({ item, at, look }: { item: ItemState; at: number; look
   );
 }
 
-function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
-  const [width, setWidth] = useState(0);
-  useLayoutEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
-    observer.observe(element);
-    setWidth(element.clientWidth);
-    return () => observer.disconnect();
-  }, [box]);
-  return width;
-}
-
-/** One path for each colour: ten thousand cells take a few milliseconds. */
+/** One path for each colour, or ten thousand cells would take too long. */
 function draw(canvas: HTMLCanvasElement, cells: Cells, { size, step, columns, rows }: Layout): void {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.ceil(columns * step * scale);
@@ -164,7 +152,7 @@ function draw(canvas: HTMLCanvasElement, cells: Cells, { size, step, columns, ro
   if (size >= 10) cross(context, cells, { size, step, columns, rows });
 }
 
-/** What failed is told by its shape, too. */
+/** Crosses out failed cells, so that the colour is not the only sign. */
 function cross(context: CanvasRenderingContext2D, cells: Cells, { size, step, columns }: Layout): void {
   const failed = new Set(LOOKS.flatMap((look, index) => (look.colour === "bad" ? [index] : [])));
   const inset = size * 0.28;

@@ -1,50 +1,45 @@
 "use client";
 import { Paperclip } from "lucide-react";
-import type { Route } from "next";
 import { useMemo } from "react";
 import { writeValue } from "@/components/jobs/wire-value";
 import { StateBadge } from "@/components/ui/badge";
-import { type Column, DataTable } from "@/components/ui/data-table";
+import { type Column, PagedTable } from "@/components/ui/data-table";
 import { Link } from "@/components/ui/link";
-import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
+import { Empty, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, hubUrl } from "@/lib/api/client";
 import { bytes, count } from "@/lib/format";
-import { useRows } from "@/lib/paging";
+import { jobHref } from "@/lib/links";
 import { type GroupItem, useItems, type Which } from "./use-items";
 
 const NOTHING: Record<Which, string> = {
-  all: "The group is empty.",
-  results: "No results yet.",
-  failures: "No failures.",
-  waiting: "Nothing is pending.",
+  all: "The group is empty",
+  results: "No results yet",
+  failures: "No failures",
+  waiting: "Nothing is pending",
 };
 
 const ROW = 52;
 const HEAD = 38;
 const HIGH = 544;
 
-/** `about`: how many there are, for the space that is kept free until they come. */
+/** `about` many rows are expected: space for them is kept free until they arrive. */
 export function ItemTable({ groupId, which, about }: { groupId: string; which: Which; about: number }) {
   const items = useItems(groupId, which);
-  const { rows, more } = useRows(items, (page) => page.items);
   const why = useWhy(groupId, which === "waiting");
   const columns = useMemo(() => columnsOf(which, why), [which, why]);
   return (
-    <QueryView query={items} skeleton={<Space rows={about} />}>
-      {() => (
-        <DataTable
-          label={`Items: ${which}`}
-          columns={columns}
-          rows={rows}
-          rowKey={(item) => item.job_id ?? `key ${item.key}`}
-          rowHeight={ROW}
-          height={`${HIGH}px`}
-          more={more}
-          empty={<Empty title={NOTHING[which]} />}
-        />
-      )}
-    </QueryView>
+    <PagedTable
+      label={`Items: ${which}`}
+      query={items}
+      rowsOf={(page) => page.items}
+      skeleton={<Space rows={about} />}
+      columns={columns}
+      rowKey={(item) => item.job_id ?? `key ${item.key}`}
+      rowHeight={ROW}
+      height={`${HIGH}px`}
+      empty={<Empty title={NOTHING[which]} />}
+    />
   );
 }
 
@@ -57,10 +52,10 @@ function Space({ rows }: { rows: number }) {
   );
 }
 
-/** Of the first ones that wait the hub knows exactly why, with numbers. */
-function useWhy(groupId: string, wanted: boolean): Map<string, string> {
+/** The hub's detailed reasons, for the first of the waiting items. */
+function useWhy(groupId: string, enabled: boolean): Map<string, string> {
   const path = { group_id: groupId };
-  const summary = $api.useQuery("get", "/groups/{group_id}/summary", { params: { path } }, { enabled: wanted });
+  const summary = $api.useQuery("get", "/groups/{group_id}/summary", { params: { path } }, { enabled });
   const items = summary.data?.waiting.items;
   return useMemo(() => new Map((items ?? []).map((item) => [item.job_id ?? "", item.sentence])), [items]);
 }
@@ -75,8 +70,9 @@ function columnsOf(which: Which, why: Map<string, string>): Column<GroupItem>[] 
   };
   const reason: Column<GroupItem> = {
     key: "why",
-    title: "Why",
-    width: "minmax(10rem,3fr)",
+    title: "Reason",
+    width: "10rem",
+    grow: 3,
     cell: (item) => {
       const text = lastLine(item.error) || why.get(item.job_id ?? "") || item.sentence;
       return (
@@ -89,20 +85,22 @@ function columnsOf(which: Which, why: Map<string, string>): Column<GroupItem>[] 
   const result: Column<GroupItem> = {
     key: "result",
     title: "Result",
-    width: "minmax(6rem,2fr)",
+    width: "6rem",
+    grow: 2,
     from: "sm",
     cell: (item) => <Result item={item} />,
   };
   const files: Column<GroupItem> = {
     key: "files",
     title: "Files",
-    width: "minmax(8rem,2fr)",
+    width: "8rem",
+    grow: 2,
     cell: (item) => <Files item={item} />,
   };
   const when: Column<GroupItem> = {
     key: "when",
     title: "Ended",
-    width: "7rem",
+    width: "7.5rem",
     from: "md",
     right: true,
     cell: (item) => (item.finished_at_ms ? <Ago ms={item.finished_at_ms} /> : <span className="text-muted">–</span>),
@@ -116,14 +114,15 @@ function columnsOf(which: Which, why: Map<string, string>): Column<GroupItem>[] 
 const KEY: Column<GroupItem> = {
   key: "key",
   title: "Key",
-  width: "minmax(8rem,1fr)",
+  width: "8rem",
+  grow: 1,
   cell: (item) => {
     const name = item.key ?? item.job_id ?? "";
     const many = item.bundled > 1 ? ` · ${count(item.bundled)} items` : "";
     return (
       <span title={name}>
         {item.job_id ? (
-          <Link href={`/jobs?id=${encodeURIComponent(item.job_id)}` as Route} className="link font-mono text-sm">
+          <Link href={jobHref(item.job_id)} className="link font-mono text-sm">
             {name}
           </Link>
         ) : (
@@ -148,7 +147,7 @@ function Result({ item }: { item: GroupItem }) {
   if (item.result_artifact) {
     return (
       <a className="link" href={hubUrl(["artifacts", item.result_artifact])} download={`${item.key ?? item.job_id}.json`}>
-        large
+        Download
       </a>
     );
   }
@@ -166,7 +165,7 @@ function Files({ item }: { item: GroupItem }) {
   if (!first) return <span className="text-muted">–</span>;
   return (
     <span className="flex min-w-0 items-center gap-1.5 text-sm">
-      <Paperclip size={14} aria-hidden="true" className="shrink-0 text-muted" />
+      <Paperclip className="shrink-0 text-muted" />
       <a
         className="link truncate"
         href={hubUrl(["artifacts", first.digest])}

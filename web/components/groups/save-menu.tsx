@@ -1,12 +1,12 @@
 "use client";
-// Everything of a group as one archive, or its list as CSV or JSON.
+// A group's files as one archive, or its items as CSV or JSON.
 import { Download } from "lucide-react";
-import { DropdownMenu as Menu } from "radix-ui";
 import { useRef, useState } from "react";
 import { readArtifact } from "@/components/jobs/artifacts";
 import { Button } from "@/components/ui/button";
 import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
+import { MENU_ITEM, Menu } from "@/components/ui/menu";
 import { Progress } from "@/components/ui/progress";
 import { useToast } from "@/components/ui/toast";
 import type { Schemas } from "@/lib/api/client";
@@ -17,19 +17,18 @@ import { asCsv, asJson } from "./export";
 import { allItems, type GroupItem } from "./use-items";
 
 const ITEMS_MAX = 200_000;
-/** More is better fetched by a program that goes on after a break. */
+/** More is better fetched by a program that resumes after an interruption. */
 const BYTES_MAX = 1_000_000_000;
 const FILES_MAX = 5000;
-const ITEM = "rounded-md px-3 py-2 outline-none data-[highlighted]:bg-hover";
 
-interface Doing {
+interface Progressing {
   text: string;
   share: number | null;
 }
 
 export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
   const toast = useToast();
-  const [doing, setDoing] = useState<Doing | null>(null);
+  const [progress, setProgress] = useState<Progressing | null>(null);
   const [large, setLarge] = useState<string | null>(null);
   const stop = useRef<AbortController | null>(null);
 
@@ -41,14 +40,14 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
     } catch (error) {
       if (!abort.signal.aborted) toast.error(error);
     } finally {
-      setDoing(null);
+      setProgress(null);
     }
   };
   const list = (signal: AbortSignal, which: "all" | "results") => {
-    const seen = (found: number) =>
-      setDoing({ text: `${count(found)} items read`, share: group.total ? found / group.total : null });
-    seen(0);
-    return allItems(group.id, which, { seen, signal, most: ITEMS_MAX });
+    const onProgress = (found: number) =>
+      setProgress({ text: `${count(found)} items read`, share: group.total ? found / group.total : null });
+    onProgress(0);
+    return allItems(group.id, which, { onProgress, signal, most: ITEMS_MAX });
   };
   const saveList = (ending: "csv" | "json") =>
     work(async (signal) => {
@@ -68,7 +67,7 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
       const archived: ArchiveFile[] = [{ name: "results.json", input: new Blob([asJson(items)]) }];
       let done = 0;
       for (const file of files) {
-        setDoing({ text: file.name, share: size > 0 ? done / size : null });
+        setProgress({ text: file.name, share: size > 0 ? done / size : null });
         archived.push({ name: file.name, input: await readArtifact(file.digest, { signal }) });
         done += file.size;
       }
@@ -77,28 +76,25 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
 
   return (
     <>
-      <Menu.Root>
-        <Menu.Trigger asChild>
-          <Button disabled={doing !== null}>
-            <Download size={16} aria-hidden="true" /> Download
+      <Menu
+        button={(props) => (
+          <Button {...props} disabled={progress !== null}>
+            <Download /> Download
           </Button>
-        </Menu.Trigger>
-        <Menu.Portal>
-          <Menu.Content align="end" sideOffset={6} className="panel z-50 grid min-w-56 p-1 shadow-lg">
-            <Menu.Item className={ITEM} onSelect={() => void saveFiles()}>
-              All files and results (ZIP)
-            </Menu.Item>
-            <Menu.Item className={ITEM} onSelect={() => void saveList("csv")}>
-              List of items (CSV)
-            </Menu.Item>
-            <Menu.Item className={ITEM} onSelect={() => void saveList("json")}>
-              List of items (JSON)
-            </Menu.Item>
-          </Menu.Content>
-        </Menu.Portal>
-      </Menu.Root>
-      <Dialog open={doing !== null} onClose={() => stop.current?.abort()} title="Fetching" note={doing?.text}>
-        <Progress value={doing?.share} label="Fetched" />
+        )}
+      >
+        <button type="button" className={MENU_ITEM} onClick={() => void saveFiles()}>
+          All files and results (ZIP)
+        </button>
+        <button type="button" className={MENU_ITEM} onClick={() => void saveList("csv")}>
+          List of items (CSV)
+        </button>
+        <button type="button" className={MENU_ITEM} onClick={() => void saveList("json")}>
+          List of items (JSON)
+        </button>
+      </Menu>
+      <Dialog open={progress !== null} onClose={() => stop.current?.abort()} title="Preparing the download" note={progress?.text}>
+        <Progress value={progress?.share} label="Downloaded" />
         <Button className="justify-self-end" onClick={() => stop.current?.abort()}>
           Stop
         </Button>
@@ -107,15 +103,15 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
         open={large !== null}
         onClose={() => setLarge(null)}
         title="Too much to download at once"
-        note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, resumes after an interruption, and verifies every file:`}
+        note={`There are ${large}. The dashboard downloads up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)} at once. This command fetches any number, resumes after an interruption, and verifies every file:`}
       >
-        <Code label="Command to fetch everything" text={`pool group fetch ${group.id} ./results`} />
+        <Code label="Command to fetch all results" text={`pool group fetch ${group.id} ./results`} />
       </Dialog>
     </>
   );
 }
 
-/** A folder for each item, with what it left. Large results are files, too. */
+/** A folder for each item. Large results are files, too. */
 function filesOf(items: GroupItem[]): { name: string; digest: string; size: number }[] {
   return items.flatMap((item) => {
     const folder = (item.key ?? item.job_id ?? "item").replaceAll("/", "_");

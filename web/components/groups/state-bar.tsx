@@ -4,11 +4,11 @@ import { LOOKS } from "./cells";
 
 /** How much of a group is in which state, as one bar. */
 export function StateBar({ counts, total, label }: { counts: Record<string, number>; total: number; label: string }) {
-  const said = LOOKS.filter((look) => counts[look.state]).map((look) => `${counts[look.state]} ${look.state}`);
+  const words = LOOKS.filter((look) => counts[look.state]).map((look) => `${counts[look.state]} ${look.state}`);
   return (
     <div
       role="img"
-      aria-label={`${label}: ${said.join(", ") || "empty"}`}
+      aria-label={`${label}: ${words.join(", ") || "empty"}`}
       className="flex h-2.5 w-full overflow-hidden rounded-full bg-line"
     >
       {total > 0 &&
@@ -22,7 +22,7 @@ export function StateBar({ counts, total, label }: { counts: Record<string, numb
   );
 }
 
-/** What the colours mean, and how many have each. */
+/** The colours with the number of items in each state. */
 export function Legend({ counts }: { counts: Record<string, number> }) {
   return (
     <ul aria-label="Items by state" className="flex flex-wrap gap-x-4 gap-y-1 text-sm">

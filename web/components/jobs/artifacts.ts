@@ -1,22 +1,20 @@
-// Bytes of artifacts, and what they are: told by how they begin, never by what they are called.
-import { client } from "@/lib/api/client";
+// Bytes of artifacts, and their type: recognised by the first bytes, never by the name.
+import { answerOf, client } from "@/lib/api/client";
 
 export const HEAD_BYTES = 64 * 1024;
 const PICTURE_MAX = 16 * 1000 * 1000;
 
-/** Bytes of an artifact: all, or the first ones. */
 export async function readArtifact(
   digest: string,
   { first, signal }: { first?: number; signal?: AbortSignal } = {},
 ): Promise<Blob> {
-  const { data, error } = await client.GET("/artifacts/{digest}", {
+  const answer = client.GET("/artifacts/{digest}", {
     params: { path: { digest } },
     parseAs: "blob",
     ...(first !== undefined && { headers: { Range: `bytes=0-${first - 1}` } }),
     ...(signal && { signal }),
   });
-  if (data === undefined) throw error;
-  return data as Blob;
+  return (await answerOf(answer)) as Blob;
 }
 
 export type Preview =
@@ -37,7 +35,7 @@ export async function previewOf(file: { digest: string; size: number }, signal?:
   if (picture) {
     if (file.size > PICTURE_MAX) return { kind: "too-large" };
     const whole = file.size > first ? await readArtifact(file.digest, signal ? { signal } : {}) : bytes;
-    // The type is one of a fixed list, whatever the answer's headers say.
+    // One of a fixed list of types, whatever the answer's headers say.
     return { kind: "picture", blob: new Blob([whole], { type: picture }) };
   }
   const text = asText(bytes, file.size > first);
@@ -48,7 +46,7 @@ function startsWith(bytes: Uint8Array, text: string, at = 0): boolean {
   return [...text].every((char, index) => bytes[at + index] === char.charCodeAt(0));
 }
 
-/** Only pictures that cannot carry a program: no SVG. */
+/** Only types that cannot contain scripts: no SVG. */
 export function pictureType(bytes: Uint8Array): string | null {
   if (startsWith(bytes, "\x89PNG\r\n\x1a\n")) return "image/png";
   if (startsWith(bytes, "\xff\xd8\xff")) return "image/jpeg";
@@ -60,7 +58,7 @@ export function pictureType(bytes: Uint8Array): string | null {
 
 function asText(bytes: Uint8Array, cut: boolean): string | null {
   if (bytes.includes(0)) return null;
-  // A character may have been cut in two at the end.
+  // The last character may be cut in two.
   for (const less of cut ? [0, 1, 2, 3] : [0]) {
     try {
       return new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, bytes.length - less));
@@ -69,7 +67,7 @@ function asText(bytes: Uint8Array, cut: boolean): string | null {
   return null;
 }
 
-/** Rows of a table with commas (or tabs, or semicolons): quotes are understood, and only the first rows are read. */
+/** The first rows of a table that is separated by commas, tabs or semicolons. */
 export function csvRows(text: string, { rows: most, columns }: { rows: number; columns: number }): string[][] | null {
   const first = text.slice(0, text.search(/\r?\n|$/));
   const separator = [",", "\t", ";"].find((mark) => first.includes(mark));

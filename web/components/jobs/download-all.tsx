@@ -8,7 +8,7 @@ import { bytes } from "@/lib/format";
 import { saveFile } from "@/lib/save";
 import { readArtifact } from "./artifacts";
 
-/** More than this is better fetched by a program that can go on after a break. */
+/** More is better fetched by a program that resumes after an interruption. */
 const TOGETHER_MAX = 500 * 1000 * 1000;
 
 interface DownloadAllProps {
@@ -18,7 +18,7 @@ interface DownloadAllProps {
   trigger: (save: () => void, pending: boolean) => ReactNode;
 }
 
-/** All files in one archive; a single one as it is. */
+/** Saves all files as one archive, or a single file as it is. */
 export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
   const toast = useToast();
   const [pending, setPending] = useState(false);

@@ -1,5 +1,5 @@
 "use client";
-// A file of a job as far as it can be shown: pictures, text, tables. Never as a page of its own.
+// Shows pictures, text and tables of a job, never a file as a page of its own.
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Failure, Skeleton } from "@/components/ui/states";
@@ -43,7 +43,7 @@ function Shown({ preview, file }: { preview: Preview; file: FileRef }) {
     case "empty":
       return <p className="text-muted">The file is empty.</p>;
     case "too-large":
-      return <p className="text-muted">A picture of {bytes(file.size)} is too large to be shown here. Download it.</p>;
+      return <p className="text-muted">A picture of {bytes(file.size)} is too large for a preview. Download it.</p>;
     case "binary":
       return <p className="text-muted">This file is neither text nor a supported image. Download it to open it.</p>;
   }
@@ -60,12 +60,12 @@ function Picture({ blob, name }: { blob: Blob; name: string }) {
   if (broken) return <p className="text-muted">The image is damaged, or this browser does not support it.</p>;
   if (!url) return <Skeleton className="h-24" />;
   return (
-    // biome-ignore lint/performance/noImgElement: bytes that are here need no optimiser
+    // biome-ignore lint/performance/noImgElement: a blob needs no optimiser
     <img
       src={url}
       alt={name}
       onError={() => setBroken(true)}
-      className="max-h-96 max-w-full rounded-control border border-line bg-[repeating-conic-gradient(var(--sunken)_0_25%,var(--surface)_0_50%)] bg-size-[16px_16px] object-contain"
+      className="max-h-96 max-w-full rounded-control border border-line bg-[repeating-conic-gradient(var(--color-sunken)_0_25%,var(--color-surface)_0_50%)] bg-size-[16px_16px] object-contain"
     />
   );
 }

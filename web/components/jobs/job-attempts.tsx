@@ -1,7 +1,6 @@
 "use client";
-import type { Route } from "next";
 import { StateBadge } from "@/components/ui/badge";
-import { Card, Fact } from "@/components/ui/card";
+import { Card, Fact, Facts } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Link } from "@/components/ui/link";
 import { Empty } from "@/components/ui/states";
@@ -9,18 +8,19 @@ import { Ago, Money, Took } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { bytes, duration, megabytes } from "@/lib/format";
 import { humanize } from "@/lib/labels";
+import { nodeHref } from "@/lib/links";
 import type { JobDetail } from "./job-page";
 import { SEALED } from "./log-lines";
 
 type Attempt = Schemas["AttemptView"];
 
-/** Every node that had the job, the newest first. */
+/** The newest first. */
 export function JobAttempts({ job }: { job: JobDetail }) {
-  const tries = [...(job.tries ?? [])].reverse();
+  const tries = (job.tries ?? []).toReversed();
   if (tries.length === 0) {
     return (
       <Card>
-        <Empty title="No node has tried it yet">The first attempt begins when a node takes the job.</Empty>
+        <Empty title="No attempts yet">The first attempt begins when a node takes the job.</Empty>
       </Card>
     );
   }
@@ -40,7 +40,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
       title={
         <>
           Attempt {attempt.number} on{" "}
-          <Link href={`/nodes?id=${encodeURIComponent(attempt.node_id)}` as Route} className="link">
+          <Link href={nodeHref(attempt.node_id)} className="link">
             <bdi>{attempt.node_name}</bdi>
           </Link>
         </>
@@ -48,40 +48,26 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
       note={
         <>
           <bdi>{humanize(attempt.reason)}</bdi>
-          {attempt.resumed !== null &&
-            attempt.resumed !== undefined &&
-            ` · resumed from the checkpoint of attempt ${attempt.resumed}`}
+          {attempt.resumed != null && ` · resumed from the checkpoint of attempt ${attempt.resumed}`}
         </>
       }
       aside={<StateBadge state={attempt.state} />}
     >
-      <dl className="grid grid-cols-2 gap-x-6 gap-y-3 lg:grid-cols-4">
-        <Fact name="Assigned">
+      <Facts columns={4}>
+        <Fact name="Placed">
           <Ago ms={attempt.leased_at_ms} />
         </Fact>
-        <Fact name="Setup, then run">
+        <Fact name="Setup · Ran">
           <Took fromMs={attempt.leased_at_ms} toMs={attempt.started_at_ms ?? attempt.finished_at_ms} />
           <span className="text-muted"> · </span>
           <Took fromMs={attempt.started_at_ms} toMs={attempt.finished_at_ms} />
         </Fact>
-        <Fact name="Exit code">{attempt.exit_code ?? <span className="text-muted">–</span>}</Fact>
+        <Fact name="Exit code">{attempt.exit_code ?? "–"}</Fact>
         <Fact name="Price">
           <Money micro={attempt.price ?? 0} unit /> <span className="text-muted">per hour</span>
         </Fact>
-        <Fact name="Billed">
-          {attempt.billed_ms === null || attempt.billed_ms === undefined ? (
-            <span className="text-muted">–</span>
-          ) : (
-            duration(attempt.billed_ms)
-          )}
-        </Fact>
-        <Fact name="Charge">
-          {attempt.charge === null || attempt.charge === undefined ? (
-            <span className="text-muted">nothing</span>
-          ) : (
-            <Money micro={attempt.charge} unit />
-          )}
-        </Fact>
+        <Fact name="Billed">{attempt.billed_ms == null ? "–" : duration(attempt.billed_ms)}</Fact>
+        <Fact name="Charge">{attempt.charge == null ? "–" : <Money micro={attempt.charge} unit />}</Fact>
         {usage && (
           <>
             <Fact name="CPU time">{duration(usage.cpu_ms ?? 0)}</Fact>
@@ -94,7 +80,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
             )}
           </>
         )}
-      </dl>
+      </Facts>
       {attempt.error && attempt.error !== jobError && !attempt.error.startsWith(SEALED) && (
         <div className="mt-4">
           <Code label={`Error of attempt ${attempt.number}`} text={attempt.error} wrap />

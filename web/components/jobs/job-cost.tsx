@@ -1,8 +1,9 @@
 "use client";
-import { Download } from "lucide-react";
-import { Card } from "@/components/ui/card";
+import { DownloadLink } from "@/components/ui/button";
+import { Card, Fact, Facts } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { QueryView, Skeleton } from "@/components/ui/states";
+import { Table } from "@/components/ui/table";
 import { Money } from "@/components/ui/values";
 import { $api, hubUrl, type Schemas } from "@/lib/api/client";
 import { isOver, type JobDetail } from "./job-page";
@@ -20,10 +21,10 @@ function useCost(job: JobDetail) {
   );
 }
 
-/** One amount for the summary: what it cost, or would cost if it ended now. */
+/** The charge, or what it would be if the job ended now. */
 export function CostSoFar({ job }: { job: JobDetail }) {
   const { data } = useCost(job);
-  if (job.charge !== null && job.charge !== undefined) {
+  if (job.charge != null) {
     return (
       <>
         <Money micro={job.charge} unit />
@@ -38,7 +39,7 @@ export function CostSoFar({ job }: { job: JobDetail }) {
   }
   return (
     <>
-      {data?.so_far !== null && data?.so_far !== undefined && (
+      {data?.so_far != null && (
         <>
           <Money micro={data.so_far} unit /> <span className="text-muted">if it succeeds now; </span>
         </>
@@ -54,7 +55,7 @@ export function JobCost({ job }: { job: JobDetail }) {
   const query = useCost(job);
   return (
     <div className="grid grid-cols-1 gap-4">
-      <Card title={isOver(job) ? "What it cost" : "What it may cost"}>
+      <Card title={isOver(job) ? "Cost" : "Expected cost"}>
         <QueryView query={query}>{(cost) => <Bill cost={cost} />}</QueryView>
       </Card>
       {job.state === "succeeded" && <Receipt job={job} />}
@@ -63,33 +64,22 @@ export function JobCost({ job }: { job: JobDetail }) {
 }
 
 function Bill({ cost }: { cost: Cost }) {
-  const lines = cost.lines ?? [];
   return (
     <div className="grid grid-cols-1 gap-4">
       <p className="max-w-prose break-words">
         <bdi>{cost.sentence}</bdi>
       </p>
-      {lines.length > 0 && (
-        <div role="region" aria-label="The bill" tabIndex={0} className="overflow-x-auto">
-          <table className="w-full max-w-3xl text-left">
-            <tbody>
-              {lines.map((line) => (
-                <tr key={line.label} className="border-line/70 border-t first:border-t-0">
-                  <th scope="row" className="whitespace-nowrap py-1.5 pr-6 font-normal text-muted">
-                    {line.label}
-                  </th>
-                  <td className="py-1.5 pr-6">
-                    <bdi>{line.text}</bdi>
-                  </td>
-                  <td className="py-1.5 text-right">
-                    {line.amount !== null && line.amount !== undefined && <Money micro={line.amount} exact />}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      <Table
+        label="Calculation"
+        className="max-w-3xl"
+        rows={cost.lines ?? []}
+        rowKey={(line) => line.label}
+        columns={[
+          { className: "whitespace-nowrap text-muted", cell: (line) => line.label },
+          { cell: (line) => <bdi>{line.text}</bdi> },
+          { right: true, cell: (line) => line.amount != null && <Money micro={line.amount} exact /> },
+        ]}
+      />
       <Sums cost={cost} />
     </div>
   );
@@ -98,30 +88,26 @@ function Bill({ cost }: { cost: Cost }) {
 function Sums({ cost }: { cost: Cost }) {
   const sums: [string, number | null | undefined][] = [
     ["If it succeeds now", cost.so_far],
-    ["All runs together", (cost.runs ?? 1) > 1 ? cost.total : null],
+    ["All runs", (cost.runs ?? 1) > 1 ? cost.total : null],
     ["On hold", cost.hold],
     ["Refunded", cost.refund],
     ["At most per hour", cost.settled ? null : cost.max_price],
   ];
   return (
-    <dl className="flex flex-wrap gap-x-8 gap-y-2">
+    <Facts columns={4}>
       {sums.map(
         ([name, micro]) =>
-          micro !== null &&
-          micro !== undefined && (
-            <div key={name}>
-              <dt className="text-muted text-sm">{name}</dt>
-              <dd className="font-medium">
-                <Money micro={micro} unit exact />
-              </dd>
-            </div>
+          micro != null && (
+            <Fact key={name} name={name}>
+              <Money micro={micro} unit exact />
+            </Fact>
           ),
       )}
-    </dl>
+    </Facts>
   );
 }
 
-/** Its bytes come as the hub signed them: nothing in between may write them anew. */
+/** Downloaded from the hub itself: the signature holds for its exact bytes. */
 function Receipt({ job }: { job: JobDetail }) {
   const query = $api.useQuery("get", "/jobs/{job_id}/receipt", { params: { path: { job_id: job.id } } }, { staleTime: "static" });
   const name = `receipt-${job.id}.json`;
@@ -131,13 +117,9 @@ function Receipt({ job }: { job: JobDetail }) {
       note="Signed by the hub: what was agreed, done and paid. Anyone can verify it offline."
       aside={
         query.data && (
-          <a
-            href={hubUrl(["jobs", job.id, "receipt"])}
-            download={name}
-            className="inline-flex min-h-10 items-center gap-2 rounded-control border border-line-strong/60 px-4 font-medium text-ink no-underline hover:bg-hover"
-          >
-            <Download size={16} aria-hidden="true" /> Download
-          </a>
+          <DownloadLink href={hubUrl(["jobs", job.id, "receipt"])} download={name}>
+            Download
+          </DownloadLink>
         )
       }
     >

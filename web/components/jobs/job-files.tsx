@@ -15,20 +15,19 @@ const OPEN_AT_FIRST = 6;
 const SHOWN_AT_FIRST = 50;
 const LOOKS_LIKE_A_PICTURE = /\.(png|jpe?g|gif|webp|avif)$/i;
 
-/** What came of it, what it was given, and where it would go on from. */
 export function JobFiles({ job }: { job: JobDetail }) {
   const outputs = job.outputs ?? [];
   const inputs = job.spec.inputs ?? [];
-  const over = isOver(job);
+  const ended = isOver(job);
   return (
     <div className="grid grid-cols-1 gap-4">
-      {over && <JobResult job={job} />}
+      {ended && <JobResult job={job} />}
       {job.corrected && <Corrected job={job} />}
       <Card title="Files" note={outputs.length > 0 ? sum(outputs) : undefined}>
         {outputs.length > 0 ? (
           <Files files={outputs} open />
         ) : (
-          <Empty title={over ? "No files" : "No files yet"}>
+          <Empty title={ended ? "No files" : "No files yet"}>
             <p>
               Files that a job writes to <code>outputs/</code> are kept, and appear here when it ends.
             </p>
@@ -51,13 +50,13 @@ function sum(files: FileRef[]): string {
 }
 
 function Corrected({ job }: { job: JobDetail }) {
-  const right = job.corrected;
-  if (!right) return null;
-  const files = right.outputs ?? [];
+  const { corrected } = job;
+  if (!corrected) return null;
+  const files = corrected.outputs ?? [];
   return (
-    <Card title="The right result" note="Computed by two other owners’ nodes">
+    <Card title="Corrected result" note="Computed by nodes of two other owners">
       <div className="grid grid-cols-1 gap-4">
-        <WrittenValue text={right.result ?? null} artifact={right.result_artifact ?? null} jobId={job.id} />
+        <WrittenValue text={corrected.result ?? null} artifact={corrected.result_artifact ?? null} jobId={job.id} />
         {files.length > 0 && <Files files={files} open />}
       </div>
     </Card>
@@ -106,7 +105,7 @@ function File({ file, openAtFirst }: { file: FileRef; openAtFirst: boolean }) {
           onClick={() => setOpen(!open)}
           className="flex min-w-0 grow items-center gap-2 text-left hover:text-accent"
         >
-          <ChevronDown size={16} aria-hidden="true" className={classes("shrink-0 text-muted", !open && "-rotate-90")} />
+          <ChevronDown className={classes("shrink-0 text-muted", !open && "-rotate-90")} />
           <bdi className="break-all">{file.name}</bdi>
         </button>
         <span className="num shrink-0 text-muted text-sm">{bytes(file.size)}</span>
@@ -117,7 +116,7 @@ function File({ file, openAtFirst }: { file: FileRef; openAtFirst: boolean }) {
           title={`Download · SHA-256 ${file.digest}`}
           className="inline-flex size-9 shrink-0 items-center justify-center rounded-control text-muted hover:bg-hover hover:text-ink"
         >
-          <Download size={16} aria-hidden="true" />
+          <Download />
         </a>
       </div>
       {open && (

@@ -1,44 +1,41 @@
 "use client";
-// The filters of the list of jobs. What is chosen is in the address.
 import { Search, X } from "lucide-react";
-import { useSearchParams } from "next/navigation";
 import { Badge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
+import type { Option } from "@/components/ui/field";
 import { Segments } from "@/components/ui/segments";
+import { SPANS } from "@/components/ui/time-range";
 import { shortId } from "@/lib/format";
-import { useAccount } from "@/lib/session";
+import { useRole } from "@/lib/session";
 import { useDebouncedText } from "@/lib/use-debounced-text";
 import { setParams, useParam, useParamState } from "@/lib/use-params";
-import { FILTERS, KINDS, SPANS, STATES } from "./use-job-filters";
+import { clearFilters, KINDS, STATES } from "./use-job-filters";
+
+const TIMES = Object.entries(SPANS).map(([value, { label }]) => ({ value, label }));
+const OWNERS = [
+  { value: "mine", label: "Mine" },
+  { value: "", label: "All accounts" },
+];
 
 export function JobFilterBar({ states, some }: { states: string[]; some: boolean }) {
-  const account = useAccount();
   const [whose, setWhose] = useParam("whose");
   return (
     <div className="grid grid-cols-1 gap-3">
       <div className="flex flex-wrap items-end gap-2">
-        <Words />
+        <SearchField />
         <Choice name="kind" label="Kind" all="Any kind" options={KINDS.map((kind) => ({ value: kind, label: kind }))} />
-        <Choice name="since" label="Submitted" all="Any time" options={SPANS} />
-        {account.roles.includes("admin") && (
-          <Segments
-            label="Whose jobs"
-            options={[
-              { value: "mine", label: "Mine" },
-              { value: "", label: "Everybody's" },
-            ]}
-            value={whose === "mine" ? "mine" : ""}
-            onChange={setWhose}
-          />
+        <Choice name="since" label="Submitted" all="Any time" options={TIMES} />
+        {useRole("admin") && (
+          <Segments label="Whose jobs" options={OWNERS} value={whose === "mine" ? "mine" : ""} onChange={setWhose} />
         )}
       </div>
       <div className="flex flex-wrap items-center gap-1.5">
         <States chosen={states} />
-        <Named name="group" />
-        <Named name="node" />
+        <LinkedFilter name="group" />
+        <LinkedFilter name="node" />
         {some && (
-          <Button small look="quiet" onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>
+          <Button small look="quiet" onClick={clearFilters}>
             Clear all
           </Button>
         )}
@@ -49,7 +46,7 @@ export function JobFilterBar({ states, some }: { states: string[]; some: boolean
 
 function States({ chosen }: { chosen: string[] }) {
   const toggle = (state: string) => {
-    // Of the address, not of what is drawn: a second click may come before React has drawn the first.
+    // From the address: a second click may come before React has drawn the first.
     const now = new URLSearchParams(window.location.search).getAll("state");
     setParams({ state: now.includes(state) ? now.filter((one) => one !== state) : [...now, state] });
   };
@@ -75,17 +72,16 @@ function States({ chosen }: { chosen: string[] }) {
   );
 }
 
-/** Typed words go into the address when the typing stops. */
-function Words() {
+function SearchField() {
   const [asked, ask] = useParam("q");
   const [typed, setTyped] = useDebouncedText(asked, ask);
   return (
     <div className="relative min-w-48 grow sm:max-w-xs">
-      <Search size={16} aria-hidden="true" className="-translate-y-1/2 absolute top-1/2 left-3 text-muted" />
+      <Search className="-translate-y-1/2 absolute top-1/2 left-3 text-muted" />
       <input
         type="search"
-        aria-label="Name, key or id of a job"
-        placeholder="Name, key or id"
+        aria-label="Name, key or ID of a job"
+        placeholder="Name, key or ID"
         maxLength={200}
         className="control pl-9"
         value={typed}
@@ -95,19 +91,11 @@ function Words() {
   );
 }
 
-interface ChoiceProps {
-  name: string;
-  label: string;
-  all: string;
-  options: { value: string; label: string }[];
-}
-
-function Choice({ name, label, all, options }: ChoiceProps) {
+function Choice({ name, label, all, options }: { name: string; label: string; all: string; options: Option[] }) {
   const [value, setValue] = useParamState(name);
   return (
     <select aria-label={label} className="control w-auto" value={value} onChange={(event) => setValue(event.target.value)}>
-      <option value="">{all}</option>
-      {options.map((option) => (
+      {[{ value: "", label: all }, ...options].map((option) => (
         <option key={option.value} value={option.value}>
           {option.label}
         </option>
@@ -116,16 +104,15 @@ function Choice({ name, label, all, options }: ChoiceProps) {
   );
 }
 
-/** A filter that comes with a link from elsewhere: it can only be taken away. */
-function Named({ name }: { name: "group" | "node" }) {
-  const params = useSearchParams();
-  const value = params.get(name);
+/** A filter that a link from another page has set. It can only be removed. */
+function LinkedFilter({ name }: { name: "group" | "node" }) {
+  const [value, setValue] = useParam(name);
   if (!value) return null;
   return (
     <Badge tone="accent" title={value}>
       {name} {shortId(value)}
-      <button type="button" aria-label={`Do not filter by ${name}`} className="-mr-1" onClick={() => setParams({ [name]: "" })}>
-        <X size={14} aria-hidden="true" />
+      <button type="button" aria-label={`Remove the ${name} filter`} className="-mr-1" onClick={() => setValue("")}>
+        <X />
       </button>
     </Badge>
   );

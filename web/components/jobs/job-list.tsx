@@ -1,6 +1,6 @@
 "use client";
+import { keepPreviousData } from "@tanstack/react-query";
 import { Ban, Plus } from "lucide-react";
-import type { Route } from "next";
 import { useRouter } from "next/navigation";
 import { useMemo, useState } from "react";
 import { Button, ButtonLink } from "@/components/ui/button";
@@ -9,102 +9,105 @@ import { Code } from "@/components/ui/copy";
 import { DataTable } from "@/components/ui/data-table";
 import { Confirm } from "@/components/ui/dialog";
 import { Page } from "@/components/ui/page";
-import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
-import { client } from "@/lib/api/client";
+import { $api, answerOf, client, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { count, pluralize } from "@/lib/format";
-import { useAccount, useRole } from "@/lib/session";
-import { setParams } from "@/lib/use-params";
+import { jobHref } from "@/lib/links";
+import { PAGED, useRows } from "@/lib/paging";
+import { useRole } from "@/lib/session";
 import { jobColumns } from "./job-columns";
 import { JobFilterBar } from "./job-filters";
-import type { Job } from "./job-rows";
-import { FILTERS, useJobFilters } from "./use-job-filters";
-import { useJobRows } from "./use-job-rows";
+import { clearFilters, useJobFilters } from "./use-job-filters";
 
-const AT_ONCE = 6; // as many questions as a browser sends to one hub
+export type Job = Schemas["JobView"];
+
+const PROGRESS_EVERY_MS = 5000; // the stream of news does not report progress
+const PARALLEL = 6; // requests that a browser sends to one hub at a time
 
 export function JobList() {
   const { query, states, some } = useJobFilters();
-  const list = useJobRows(query);
+  const list = $api.useInfiniteQuery(
+    "get",
+    "/jobs",
+    { params: { query: { ...query, limit: 100 } } },
+    {
+      ...PAGED,
+      placeholderData: keepPreviousData,
+      refetchInterval: ({ state: { data } }) => {
+        const pages = data?.pages ?? [];
+        return pages[0]?.jobs.some((job) => job.state === "running") ? PROGRESS_EVERY_MS * pages.length : false;
+      },
+    },
+  );
+  const { rows, more } = useRows(list, (page) => page.jobs);
   const router = useRouter();
-  const account = useAccount();
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const isAdmin = account.roles.includes("admin") && query.all !== false;
+  const showOwner = useRole("admin") && query.all !== false;
   const columns = useMemo(() => {
-    const toggle = (id: string) => setChosen((before) => (before.has(id) ? without(before, id) : new Set(before).add(id)));
-    return jobColumns({ chosen, toggle, isAdmin });
-  }, [chosen, isAdmin]);
+    const toggle = (id: string) => setChosen((before) => before.symmetricDifference(new Set([id])));
+    return jobColumns({ chosen, toggle, showOwner });
+  }, [chosen, showOwner]);
   return (
     <Page
       title="Jobs"
       actions={
         <ButtonLink href="/submit" look="primary" className="lg:hidden">
-          <Plus size={17} aria-hidden="true" /> Submit a job
+          <Plus /> Submit a job
         </ButtonLink>
       }
     >
       <JobFilterBar states={states} some={some} />
       <Card flush>
-        <Selection rows={list.rows} chosen={chosen} choose={setChosen} refresh={list.refresh} more={list.more.has} />
-        {!list.loaded ? (
-          list.error ? (
-            <Failure error={list.error} retry={list.refresh} />
-          ) : (
-            <SkeletonRows rows={8} />
-          )
-        ) : (
-          <div className={list.stale ? "opacity-50" : undefined} aria-busy={list.stale}>
-            <DataTable
-              label="Jobs"
-              columns={columns}
-              rows={list.rows}
-              rowKey={(job) => job.id}
-              rowHeight={58}
-              height="max(24rem, calc(100dvh - 18rem))"
-              onRow={(job) => router.push(`/jobs?id=${encodeURIComponent(job.id)}` as Route)}
-              more={list.more}
-              empty={<NoJobs some={some} />}
-            />
-          </div>
-        )}
+        <Selection rows={rows} chosen={chosen} choose={setChosen} more={more.has} />
+        <QueryView query={list} skeleton={<SkeletonRows rows={8} />}>
+          {() => (
+            <div className={list.isPlaceholderData ? "opacity-50" : undefined} aria-busy={list.isPlaceholderData}>
+              <DataTable
+                label="Jobs"
+                columns={columns}
+                rows={rows}
+                rowKey={(job) => job.id}
+                rowHeight={58}
+                height="max(24rem, calc(100dvh - 18rem))"
+                onRow={(job) => router.push(jobHref(job.id))}
+                more={more}
+                empty={<NoJobs some={some} />}
+              />
+            </div>
+          )}
+        </QueryView>
       </Card>
     </Page>
   );
-}
-
-function without(set: ReadonlySet<string>, id: string): Set<string> {
-  const next = new Set(set);
-  next.delete(id);
-  return next;
 }
 
 interface SelectionProps {
   rows: Job[];
   chosen: ReadonlySet<string>;
   choose: (ids: ReadonlySet<string>) => void;
-  refresh: () => void;
   more: boolean;
 }
 
-/** The line above the table: how many there are, and what can be done with those that were ticked. */
-function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
+/** The line above the table: the number of jobs, and actions on the selected ones. */
+function Selection({ rows, chosen, choose, more }: SelectionProps) {
   const toast = useToast();
   const able = rows.filter((job) => job.can_cancel);
   const picked = able.filter((job) => chosen.has(job.id));
-  // Said beside the table: the dialog goes away with the last ticked row, also with one that ended by itself.
+  // Reported in a toast: the dialog disappears with the last selected row, even if that job ends by itself.
   const cancel = async () => {
-    const refused = await cancelAll(picked.map((job) => job.id));
+    const refusals = await cancelAll(picked.map((job) => job.id));
     choose(new Set());
-    refresh();
-    if (refused.length === 0) {
+    if (refusals.length === 0) {
       toast.success(picked.length === 1 ? "Job cancelled." : `${count(picked.length)} jobs cancelled.`);
       return;
     }
-    const why = asProblem(refused[0]);
-    const detail = `${count(refused.length)} of ${pluralize(picked.length, "job")} not cancelled. ${why.detail}`;
+    const why = asProblem(refusals[0]);
+    const detail = `${count(refusals.length)} of ${pluralize(picked.length, "job")} not cancelled. ${why.detail}`;
     toast.error({ ...why, detail });
   };
+  const one = picked.length === 1;
   return (
     <div className="flex min-h-13 flex-wrap items-center gap-2 border-line border-b px-3 py-2 text-sm">
       <span aria-live="polite" className="text-muted">
@@ -121,20 +124,20 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
         {picked.length > 0 && (
           <>
             <Button small look="quiet" onClick={() => choose(new Set())}>
-              Select none
+              Clear the selection
             </Button>
             <Confirm
-              title={picked.length === 1 ? `Cancel ${picked[0]?.name || "this job"}?` : `Cancel ${count(picked.length)} jobs?`}
-              action={picked.length === 1 ? "Cancel the job" : `Cancel ${count(picked.length)} jobs`}
+              title={one ? `Cancel ${picked[0]?.name || "this job"}?` : `Cancel ${count(picked.length)} jobs?`}
+              action={one ? "Cancel the job" : `Cancel ${count(picked.length)} jobs`}
               danger
               confirm={cancel}
               trigger={(open) => (
                 <Button small look="danger" onClick={open}>
-                  <Ban size={15} aria-hidden="true" /> Cancel
+                  <Ban /> Cancel
                 </Button>
               )}
             >
-              Running jobs are stopped with everything they started. This cannot be undone, and costs nothing.
+              Running jobs are stopped with everything they started. This costs nothing and cannot be undone.
             </Confirm>
           </>
         )}
@@ -143,37 +146,33 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
   );
 }
 
-/** One after the other, a few at a time; what the hub refused comes back. */
+/** Cancels a few at a time; returns the refusals. */
 async function cancelAll(ids: string[]): Promise<unknown[]> {
   const waiting = [...ids];
-  const refused: unknown[] = [];
+  const refusals: unknown[] = [];
   const work = async () => {
     for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
-      try {
-        const { error } = await client.POST("/jobs/{job_id}/cancel", { params: { path: { job_id: id } } });
-        if (error) refused.push(error);
-      } catch (lost) {
-        refused.push(lost);
-      }
+      const request = client.POST("/jobs/{job_id}/cancel", { params: { path: { job_id: id } } });
+      await answerOf(request).catch((refusal: unknown) => refusals.push(refusal));
     }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
-  return refused;
+  await Promise.all(Array.from({ length: PARALLEL }, work));
+  return refusals;
 }
 
 function NoJobs({ some }: { some: boolean }) {
-  const mayFetch = useRole("submitter");
+  const submits = useRole("submitter");
   if (some) {
     return (
       <Empty title="No jobs match these filters">
         <p>Remove a filter to see more.</p>
         <div>
-          <Button onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>Clear all filters</Button>
+          <Button onClick={clearFilters}>Clear all filters</Button>
         </div>
       </Empty>
     );
   }
-  if (!mayFetch) return <Empty title="No jobs">This account does not submit jobs. An administrator can change that.</Empty>;
+  if (!submits) return <Empty title="No jobs">This account may not submit jobs. An administrator can change that.</Empty>;
   return (
     <Empty title="No jobs yet">
       <p>Run a script on the pool, from here or from a terminal:</p>

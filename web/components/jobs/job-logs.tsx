@@ -4,12 +4,12 @@ import { LogView } from "./log-view";
 import { useLogs } from "./use-logs";
 
 export function JobLogs({ job }: { job: JobDetail }) {
-  const over = isOver(job);
-  // Which run's output counts is decided at the end, where several ran.
-  const generation = over && (job.tries?.length ?? 0) > 1 ? "final" : "live";
+  const ended = isOver(job);
+  // Of several runs, the hub decides at the end whose output counts.
+  const generation = ended && (job.tries?.length ?? 0) > 1 ? "final" : "live";
   const logs = useLogs(job.id, generation);
   const empty =
-    logs.ended || over
+    logs.ended || ended
       ? "The job printed nothing."
       : job.state === "running"
         ? "The job has printed nothing yet. Lines appear here as it prints them."

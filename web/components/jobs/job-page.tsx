@@ -1,19 +1,14 @@
 "use client";
-// One job: what it is, how it is, and what came of it.
-import { Back } from "@/components/ui/back";
 import { StateBadge } from "@/components/ui/badge";
-import { MissingPage } from "@/components/ui/missing-page";
+import { Back, Detail } from "@/components/ui/detail";
 import { Page } from "@/components/ui/page";
 import { Tabs } from "@/components/ui/tabs";
 import { $api, type Schemas } from "@/lib/api/client";
-import { errorToShow } from "@/lib/api/problem";
-import { useParam } from "@/lib/use-params";
 import { JobActions } from "./job-actions";
 import { JobAttempts } from "./job-attempts";
 import { JobCost } from "./job-cost";
 import { JobFiles } from "./job-files";
 import { JobLogs } from "./job-logs";
-import { PageSkeleton } from "./job-skeleton";
 import { JobSpec } from "./job-spec";
 import { JobError, JobSummary } from "./job-summary";
 import { JobTimeline } from "./job-timeline";
@@ -22,11 +17,10 @@ import { JobWhy } from "./job-why";
 
 export type JobDetail = Schemas["JobDetail"];
 
-const LIVE_MS = 3000; // progress is told without events
-const BACK = <Back href="/jobs">Jobs</Back>;
+const LIVE_MS = 3000; // the stream of news does not report progress
 
 export function isOver(job: { finished_at_ms?: number | null }): boolean {
-  return job.finished_at_ms !== null && job.finished_at_ms !== undefined;
+  return job.finished_at_ms != null;
 }
 
 export function JobPage({ id }: { id: string }) {
@@ -36,20 +30,19 @@ export function JobPage({ id }: { id: string }) {
     { params: { path: { job_id: id } } },
     { refetchInterval: ({ state }) => (state.data && isOver(state.data) ? false : LIVE_MS) },
   );
-  const job = query.data;
-  if (job) return <Known job={job} />;
-  const error = errorToShow(query);
-  if (error) return <MissingPage kind="job" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
-  return <PageSkeleton />;
+  return (
+    <Detail kind="job" id={id} query={query}>
+      {(job) => <Known job={job} />}
+    </Detail>
+  );
 }
 
 function Known({ job }: { job: JobDetail }) {
-  const [tab, setTab] = useParam("tab");
   const waits = job.state === "queued" || job.state === "failed" || job.state === "expired";
   return (
     <Page
       title={job.name}
-      above={BACK}
+      above={<Back kind="job" />}
       heading={
         <>
           <bdi>{job.name}</bdi>
@@ -69,8 +62,6 @@ function Known({ job }: { job: JobDetail }) {
       <JobSummary job={job} />
       <Tabs
         label="Parts of the job"
-        value={tab}
-        onChange={setTab}
         tabs={[
           { value: "logs", label: "Output", content: <JobLogs job={job} /> },
           { value: "files", label: "Results and files", content: <JobFiles job={job} /> },

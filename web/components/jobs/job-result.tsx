@@ -1,5 +1,4 @@
 "use client";
-// What the job's function returned, or what the job reported.
 import { useQuery } from "@tanstack/react-query";
 import { Card } from "@/components/ui/card";
 import { Code, Copy } from "@/components/ui/copy";
@@ -23,9 +22,7 @@ export function JobResult({ job }: { job: JobDetail }) {
       <QueryView query={query} skeleton={<Skeleton className="h-10" />}>
         {(ended) =>
           ended.result == null && ended.result_artifact == null ? (
-            <p className="text-muted">
-              There is none: the job {job.state === "succeeded" ? "returned nothing" : `is ${job.state}`}.
-            </p>
+            <p className="text-muted">None: the job {job.state === "succeeded" ? "returned nothing" : `is ${job.state}`}.</p>
           ) : (
             <WrittenValue text={ended.result ?? null} artifact={ended.result_artifact ?? null} jobId={job.id} />
           )
@@ -35,7 +32,7 @@ export function JobResult({ job }: { job: JobDetail }) {
   );
 }
 
-/** A value that came with the answer, or as an artifact. */
+/** A value from the API's answer, or from an artifact. */
 export function WrittenValue({ text, artifact, jobId }: { text: string | null; artifact: string | null; jobId: string }) {
   const query = useQuery({
     queryKey: ["value", artifact],
@@ -52,7 +49,7 @@ export function WrittenValue({ text, artifact, jobId }: { text: string | null; a
   if (!query.data) return <Skeleton className="h-10" />;
   const save = (
     <a className="link" href={hubUrl(["artifacts", artifact])} download={`${jobId}-result.json`}>
-      Download it
+      Download
     </a>
   );
   if (query.data.text.startsWith("CPSEAL")) return <Sealed jobId={jobId} />;
@@ -85,10 +82,10 @@ function Value({ encoded, jobId }: { encoded: string; jobId: string }) {
           <Copy text={written.text} label="Copy the result" />
         </div>
       </div>
-      {written.cut && <p className="text-muted text-sm">The first {count(WRITTEN_MAX)} characters of it.</p>}
+      {written.cut && <p className="text-muted text-sm">The first {count(WRITTEN_MAX)} characters.</p>}
       {written.pickled && (
         <Notice>
-          Part of it is pickled; read it in Python: <code>pool.job("{jobId}").result()</code> with <code>allow_pickle=True</code>.
+          Part of it is pickled. Read it in Python: <code>pool.job("{jobId}").result()</code> with <code>allow_pickle=True</code>.
         </Notice>
       )}
     </div>

@@ -1,7 +1,7 @@
 "use client";
 import type { Route } from "next";
 import { ButtonLink } from "@/components/ui/button";
-import { Card, Fact } from "@/components/ui/card";
+import { Card, Fact, Facts } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Money } from "@/components/ui/values";
 import { hubUrl, type Schemas } from "@/lib/api/client";
@@ -11,7 +11,6 @@ import type { JobDetail } from "./job-page";
 
 type Needs = Schemas["Needs"];
 
-/** What was submitted: the work, and what it needs. */
 export function JobSpec({ job }: { job: JobDetail }) {
   const { spec } = job;
   return (
@@ -26,32 +25,32 @@ export function JobSpec({ job }: { job: JobDetail }) {
         </div>
       </Card>
       <Card title="Requirements">
-        <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
+        <Facts columns={3}>
           <NeedFacts needs={spec.needs} />
           <Fact name="Time limit">{duration(spec.timeout_s * 1000)}</Fact>
           <Fact name="Maximum price">
             <Money micro={job.max_price} unit /> <span className="text-muted">per hour</span>
           </Fact>
-          <Fact name="Priority and retries">
+          <Fact name="Priority · Retries">
             {job.priority} <span className="text-muted">·</span> {count(job.retries)}
           </Fact>
           <Fact name="Verification">
             {job.verify}
             {job.compare !== "exact" && <span className="text-muted">, compared by {job.compare}</span>}
           </Fact>
-          <Fact name="Saves checkpoints">{spec.moves ? "yes, and moves" : spec.checkpoints ? "yes" : "no"}</Fact>
+          <Fact name="Checkpoints">{spec.moves ? "yes, moves itself" : spec.checkpoints ? "yes" : "no"}</Fact>
           <Fact name="Sealed">
             {spec.seal_to ? <span className="break-all font-mono text-sm">to {spec.seal_to}</span> : "no"}
           </Fact>
           <Words name="Labels" words={spec.labels} />
-        </dl>
+        </Facts>
       </Card>
       <Card title="Environment">
-        <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
+        <Facts columns={3}>
           <Words name="Packages" words={spec.dependencies} none="standard library only" />
           <Words name="Variables (names only)" words={Object.keys(spec.env)} none="none" />
           <Words name="Allowed hosts" words={spec.net} none="no network" />
-        </dl>
+        </Facts>
       </Card>
     </div>
   );
@@ -66,7 +65,6 @@ function Change({ job }: { job: JobDetail }) {
   );
 }
 
-/** Functions travel as Python's own bytes, which no page opens. */
 function Called({ job }: { job: JobDetail }) {
   const { spec } = job;
   if (!spec.function && !spec.function_artifact) return null;
@@ -76,7 +74,7 @@ function Called({ job }: { job: JobDetail }) {
       {spec.function && `, ${bytes(Math.floor((spec.function.length * 3) / 4))}`}.{" "}
       {spec.function_artifact && (
         <a className="link" href={hubUrl(["artifacts", spec.function_artifact])} download={`${job.id}-function.pickle`}>
-          Download it
+          Download
         </a>
       )}
     </p>
@@ -87,8 +85,8 @@ function NeedFacts({ needs }: { needs: Needs }) {
   return (
     <>
       <Fact name="Cores">{count(needs.cores)}</Fact>
-      <Fact name="Memory and disk">
-        {needs.ram_mb == null ? "its cores' share" : megabytes(needs.ram_mb)} <span className="text-muted">·</span>{" "}
+      <Fact name="Memory · Disk">
+        {needs.ram_mb == null ? "share of its cores" : megabytes(needs.ram_mb)} <span className="text-muted">·</span>{" "}
         {megabytes(needs.disk_mb)}
       </Fact>
       <Fact name="GPUs">
@@ -96,7 +94,7 @@ function NeedFacts({ needs }: { needs: Needs }) {
         {needs.vram_mb > 0 && ` with ${megabytes(needs.vram_mb)} each`}
       </Fact>
       <Words name="Tiers" words={needs.tiers} />
-      <Words name="Regions" words={needs.regions} />
+      <Words name="Regions" words={needs.regions} none="any region" />
       <Words name="Tags" words={needs.tags} />
       <Words name="Preferred tags" words={needs.prefer_tags} />
       <Words name="Excluded tags and nodes" words={[...needs.exclude_tags, ...needs.exclude_hosts]} />
@@ -109,7 +107,6 @@ function NeedFacts({ needs }: { needs: Needs }) {
   );
 }
 
-/** Nothing where there are none, unless that says something. */
 function Words({ name, words, none }: { name: string; words: string[]; none?: string }) {
   if (words.length === 0 && !none) return null;
   return (

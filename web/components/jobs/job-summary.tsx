@@ -1,13 +1,13 @@
 "use client";
-import type { Route } from "next";
 import { Badge, type Tone } from "@/components/ui/badge";
-import { Card, Fact } from "@/components/ui/card";
+import { Card, Fact, Facts } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Notice } from "@/components/ui/states";
 import { Ago, Id, Money, Took } from "@/components/ui/values";
 import { bytes, count, duration, percent, pluralize } from "@/lib/format";
+import { groupHref, jobHref, nodeHref } from "@/lib/links";
 import { useAccount } from "@/lib/session";
 import { CostSoFar } from "./job-cost";
 import { isOver, type JobDetail } from "./job-page";
@@ -17,18 +17,18 @@ export function JobSummary({ job }: { job: JobDetail }) {
   const account = useAccount();
   return (
     <Card>
-      {!isOver(job) && job.progress !== null && job.progress !== undefined && (
+      {!isOver(job) && job.progress != null && (
         <div className="mb-4 flex items-center gap-3">
           <Progress value={job.progress} label="Progress" />
           <span className="num shrink-0 font-medium">{percent(job.progress)}</span>
         </div>
       )}
-      <dl className="grid grid-cols-2 gap-x-6 gap-y-3 lg:grid-cols-4">
+      <Facts columns={4}>
         <Fact name="Submitted">
           <Ago ms={job.created_at_ms} />
           {job.account_id !== account.id && <span className="text-muted"> by {job.account_name ?? job.account_id}</span>}
         </Fact>
-        <Fact name="Waited, then ran">
+        <Fact name="Waited · Ran">
           <Took fromMs={job.created_at_ms} toMs={job.started_at_ms ?? job.finished_at_ms} />
           <span className="text-muted"> · </span>
           <Took fromMs={job.started_at_ms} toMs={job.finished_at_ms} />
@@ -42,23 +42,23 @@ export function JobSummary({ job }: { job: JobDetail }) {
         <Fact name="Verification">
           <Verdict job={job} />
         </Fact>
-        {job.exit_code !== null && job.exit_code !== undefined && <Fact name="Exit code">{job.exit_code}</Fact>}
+        {job.exit_code != null && <Fact name="Exit code">{job.exit_code}</Fact>}
         {job.group_id && (
           <Fact name="Group">
-            <Link className="link" href={`/groups?id=${encodeURIComponent(job.group_id)}` as Route}>
-              open
+            <Link className="link" href={groupHref(job.group_id)}>
+              Open
             </Link>
             <span className="text-muted"> · item {count((job.item ?? 0) + 1)}</span>
           </Fact>
         )}
-        <Fact name="Id">
+        <Fact name="ID">
           <Id id={job.id} />
         </Fact>
         {job.checkpoint && (
           <Fact name="Checkpoint">
             <Ago ms={job.checkpoint.at_ms} /> <span className="text-muted">by attempt {job.checkpoint.attempt},</span>{" "}
-            {job.checkpoint.progress !== null && job.checkpoint.progress !== undefined && `${percent(job.checkpoint.progress)}, `}
-            {pluralize(job.checkpoint.files, "file")}, {bytes(job.checkpoint.size)}; {duration(job.checkpoint.covered_ms)} of its
+            {job.checkpoint.progress != null && `${percent(job.checkpoint.progress)}, `}
+            {pluralize(job.checkpoint.files, "file")}, {bytes(job.checkpoint.size)}; {duration(job.checkpoint.covered_ms)} of the
             time limit used
           </Fact>
         )}
@@ -70,23 +70,23 @@ export function JobSummary({ job }: { job: JobDetail }) {
         {(job.after ?? []).length > 0 && (
           <Fact name="Waits for">
             {(job.after ?? []).slice(0, 20).map((id) => (
-              <Link key={id} className="link mr-2 font-mono text-sm" href={`/jobs?id=${encodeURIComponent(id)}` as Route}>
+              <Link key={id} className="link mr-2 font-mono text-sm" href={jobHref(id)}>
                 …{id.slice(-6)}
               </Link>
             ))}
             {(job.after ?? []).length > 20 && `and ${count((job.after ?? []).length - 20)} more`}
           </Fact>
         )}
-      </dl>
+      </Facts>
     </Card>
   );
 }
 
 function Where({ job }: { job: JobDetail }) {
-  if (!job.node_id) return <span className="text-muted">not assigned yet</span>;
+  if (!job.node_id) return <span className="text-muted">Not placed yet</span>;
   return (
     <>
-      <Link href={`/nodes?id=${encodeURIComponent(job.node_id)}` as Route} className="link">
+      <Link href={nodeHref(job.node_id)} className="link">
         <bdi>{job.node_name ?? job.node_id}</bdi>
       </Link>
       {(job.attempts ?? 0) > 1 && <span className="text-muted"> · {pluralize(job.attempts ?? 0, "attempt")}</span>}
@@ -94,35 +94,34 @@ function Where({ job }: { job: JobDetail }) {
   );
 }
 
-// The words of docs/verification.md, in a sentence each.
-const VERDICTS: Record<string, [Tone, string]> = {
-  unchecked: ["neutral", "accepted without a check, like most results"],
-  own: ["neutral", "your own node ran it"],
-  confirmed: ["good", "nodes of several owners agree"],
-  alone: ["warn", "no other node could run it in time; payment is held until one does"],
-  varies: ["warn", "every run gave a different result; this is the first"],
-  refuted: ["bad", "wrong: nodes of two other owners agree on a different result"],
+/** The verdicts of docs/verification.md. */
+const VERDICTS: Record<string, [Tone, string, string]> = {
+  unchecked: ["neutral", "not verified", "only samples are"],
+  own: ["neutral", "own node", "your own results are not verified"],
+  confirmed: ["good", "confirmed", "nodes of several owners agree"],
+  alone: ["warn", "unconfirmed", "no other node could run it in time; payment is held until one does"],
+  varies: ["warn", "not reproducible", "every run gave a different result; this is the first"],
+  refuted: ["bad", "wrong", "nodes of two other owners agree on a different result"],
 };
 
 function Verdict({ job }: { job: JobDetail }) {
-  const rule = <span className="text-muted text-sm"> ({job.verify})</span>;
-  if (!job.verdict) {
-    const word = job.verify === "none" ? "not requested" : isOver(job) ? "–" : "not yet";
+  if (job.verify === "none") return <span className="text-muted">not requested</span>;
+  const method = <span className="text-muted text-sm">({job.verify})</span>;
+  if (!job.verdict)
     return (
-      <>
-        <span className="text-muted">{word}</span> {job.verify !== "none" && rule}
-      </>
+      <span className="text-muted">
+        {isOver(job) ? "–" : "pending"} {method}
+      </span>
     );
-  }
-  const [tone, sentence] = VERDICTS[job.verdict] ?? ["neutral", ""];
+  const [tone, label, meaning] = VERDICTS[job.verdict] ?? ["neutral", job.verdict, ""];
   return (
     <>
-      <Badge tone={tone}>{job.verdict}</Badge> <span className="text-muted text-sm">{sentence}</span> {rule}
+      <Badge tone={tone}>{label}</Badge> <span className="text-muted text-sm">{meaning}</span> {method}
     </>
   );
 }
 
-/** Why it failed, in the job's own words: a traceback, mostly. */
+/** Why the job failed: mostly a traceback. */
 export function JobError({ job }: { job: JobDetail }) {
   return (
     <>
@@ -136,7 +135,7 @@ export function JobError({ job }: { job: JobDetail }) {
           ) : (
             "Nothing was refunded."
           )}{" "}
-          The correct one is under Results and files.
+          The corrected result is in the tab “Results and files”.
         </Notice>
       )}
       {job.error &&

@@ -1,44 +1,36 @@
 "use client";
-import { useInfiniteQuery } from "@tanstack/react-query";
-import type { Route } from "next";
 import { Badge, StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Link } from "@/components/ui/link";
 import { QueryView } from "@/components/ui/states";
-import { client, type Schemas } from "@/lib/api/client";
+import { $api, type Schemas } from "@/lib/api/client";
 import { eventLabel } from "@/lib/event-labels";
 import { duration, moment, shortId } from "@/lib/format";
 import { humanize } from "@/lib/labels";
-import { useNews } from "@/lib/live";
+import { nodeHref } from "@/lib/links";
 import { useAccount } from "@/lib/session";
 import { isOver, type JobDetail } from "./job-page";
 
 type Event = Schemas["EventView"];
-type EventPage = Schemas["EventPage"];
 
 const PAGE = 200;
 
 function useJobEvents(jobId: string) {
-  const query = useInfiniteQuery({
-    queryKey: ["job-events", jobId],
-    initialPageParam: 0,
-    queryFn: async ({ pageParam }): Promise<EventPage> => {
-      const { data, error } = await client.GET("/events", {
-        params: { query: { job_id: jobId, after: pageParam, limit: PAGE } },
-      });
-      if (data === undefined) throw error;
-      return data;
+  return $api.useInfiniteQuery(
+    "get",
+    "/events",
+    { params: { query: { job_id: jobId, limit: PAGE } } },
+    {
+      pageParamName: "after",
+      initialPageParam: 0,
+      getNextPageParam: (page) => (page.events.length === PAGE ? page.cursor : undefined),
+      // New events come at the end.
+      meta: { refetch: (_queries, query) => query.fetch() },
     },
-    getNextPageParam: (page) => (page.events.length === PAGE ? page.cursor : undefined),
-  });
-  useNews((news) => {
-    if (news.partial || news.job_ids?.includes(jobId)) void query.refetch();
-  });
-  return query;
+  );
 }
 
-/** Every transition, with its reason and how long it was after the one before. */
 export function JobTimeline({ job }: { job: JobDetail }) {
   const query = useJobEvents(job.id);
   const nodes = Object.fromEntries((job.tries ?? []).map((attempt) => [attempt.node_id, attempt.node_name]));
@@ -60,7 +52,7 @@ export function JobTimeline({ job }: { job: JobDetail }) {
                   Show more
                 </Button>
               )}
-              {!isOver(job) && <p className="mt-3 pl-7 text-muted text-sm">Updates live.</p>}
+              {!isOver(job) && <p className="mt-3 pl-7 text-muted text-sm">Updated live.</p>}
             </>
           );
         }}
@@ -79,7 +71,7 @@ function Step({ event, before, names }: { event: Event; before: Event | undefine
           {event.after ? <StateBadge state={event.after} /> : <Badge title={event.action}>{eventLabel(event.action)}</Badge>}
           {event.reason && <bdi className="break-words">{humanize(event.reason)}</bdi>}
           {event.node_id && (
-            <Link href={`/nodes?id=${encodeURIComponent(event.node_id)}` as Route} className="link">
+            <Link href={nodeHref(event.node_id)} className="link">
               <bdi>{names[event.node_id] ?? shortId(event.node_id)}</bdi>
             </Link>
           )}
@@ -117,7 +109,7 @@ function Data({ data }: { data: Record<string, unknown> }) {
     <dl className="flex flex-wrap gap-x-4 text-sm">
       {entries.map(([name, value]) => (
         <div key={name} className="flex min-w-0 gap-1.5">
-          <dt className="text-muted">{name.replaceAll("_", " ")}</dt>
+          <dt className="text-muted">{humanize(name)}</dt>
           <dd className="min-w-0 break-all">
             <bdi>{(typeof value === "string" ? value : JSON.stringify(value)).slice(0, CHARS_MAX)}</bdi>
           </dd>

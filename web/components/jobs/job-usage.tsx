@@ -9,7 +9,6 @@ import { isOver, type JobDetail } from "./job-page";
 type Usage = Schemas["JobUsage"];
 type AttemptUsage = Schemas["AttemptUsage"];
 
-/** What each attempt used while it ran, beside what it may use. */
 export function JobUsage({ job }: { job: JobDetail }) {
   const query = $api.useQuery(
     "get",
@@ -21,7 +20,7 @@ export function JobUsage({ job }: { job: JobDetail }) {
     <QueryView query={query} skeleton={<Skeleton className="h-72" />}>
       {(usage) => {
         const shown = usage.attempts.filter((attempt) => attempt.at_ms.length > 1).reverse();
-        if (shown.length === 0) return <Nothing job={job} />;
+        if (shown.length === 0) return <NoMeasurements job={job} />;
         return (
           <div className="grid grid-cols-1 gap-4">
             {shown.map((attempt) => (
@@ -34,7 +33,7 @@ export function JobUsage({ job }: { job: JobDetail }) {
   );
 }
 
-function Nothing({ job }: { job: JobDetail }) {
+function NoMeasurements({ job }: { job: JobDetail }) {
   return (
     <Card>
       <Empty title={isOver(job) ? "No measurements" : "No measurements yet"}>
@@ -48,8 +47,8 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
   const name = `attempt ${attempt.number}`;
   const times = attempt.at_ms;
   const flat = (value: number) => times.map(() => value);
-  const cards = attempt.gpu_percent ?? null;
-  const vram = attempt.vram_mb ?? null;
+  const gpus = attempt.gpu_percent;
+  const vram = attempt.vram_mb;
   return (
     <Card
       title={`Attempt ${attempt.number}`}
@@ -82,16 +81,14 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
             { label: "limit", points: flat(usage.ram_mb), dashed: true, colour: 5 },
           ]}
         />
-        {cards && (
+        {gpus && (
           <TimeChart
-            label={`Cards of ${name}`}
+            label={`GPUs of ${name}`}
             times={times}
-            format={(percent) => `${count(percent)} %`}
+            format={(value) => `${count(value)} %`}
             least={0}
             most={100}
-            series={[
-              { label: usage.gpus > 1 ? `${usage.gpus} GPUs, on average` : "GPU", points: cards, filled: true, colour: 3 },
-            ]}
+            series={[{ label: usage.gpus > 1 ? `${usage.gpus} GPUs, on average` : "GPU", points: gpus, filled: true, colour: 3 }]}
           />
         )}
         {vram && (

@@ -1,10 +1,10 @@
-// What a job printed, as lines: chunks of two streams come in any pieces, with carriage returns and escapes in them.
+// Turns the output of a job into lines. It arrives in chunks of two streams, with carriage returns and escapes.
 
 export type Stream = "stdout" | "stderr";
 
 export interface LogLine {
-  number: number; // counted from the first line of the job, also those that are not kept
-  stream: Stream | "mark"; // a mark is this page's own word between lines
+  number: number; // counted from the first line of the job
+  stream: Stream | "mark"; // a mark separates attempts
   text: string;
 }
 
@@ -15,7 +15,7 @@ export interface LogChunk {
   text: string;
 }
 
-/** So many lines are kept here; the download has all that the hub has. */
+/** The page keeps this many lines; the download has everything that the hub has. */
 const LINES_MAX = 100_000;
 const DROP_AT_ONCE = 10_000;
 /** A single line may be a whole file without a line break. */
@@ -32,18 +32,18 @@ const CONTROL = new RegExp(
   ].join("|"),
   "g",
 );
-/** An escape that goes on in the next chunk. Not a long one: it is searched again with each chunk, and chunks may be short. */
+/** An escape that may continue in the next chunk. Limited in length, because each short chunk searches it again. */
 const UNFINISHED = new RegExp(
   [String.raw`\x1b(?:\[[0-9;:?<=>]{0,100}[ -/]{0,10}|[\]P^_]`, String.raw`[^\x07\x1b]{0,4000}\x1b?)?$`].join(""),
 );
 
 interface Pen {
-  line: LogLine | null; // where the stream writes; null: the next character begins one
+  line: LogLine | null; // the stream's current line; null: the next character begins one
   column: number;
   tail: string;
 }
 
-/** Grows by `add`. Lines change in place; `version` says that something did. */
+/** Grows with `add`. Lines change in place; `version` changes with them. */
 export class LogBuffer {
   lines: LogLine[] = [];
   dropped = 0;
@@ -137,7 +137,7 @@ function newPen(): Pen {
   return { line: null, column: 0, tail: "" };
 }
 
-/** Indexes of the lines that contain the words, whatever their case. */
+/** Indexes of the lines that contain the words, ignoring case. */
 export function findLines(lines: LogLine[], words: string): number[] {
   if (!words) return [];
   const wanted = words.toLowerCase();

@@ -1,5 +1,5 @@
 "use client";
-// What can be done with a job's output: find, filter, follow, wrap, copy, keep.
+// The tool bar of a job's output: find, filter, follow, wrap, copy, download.
 import { ArrowDown, ArrowUp, Download, Pause, Play, Search } from "lucide-react";
 import { useState } from "react";
 import { Button, IconButton } from "@/components/ui/button";
@@ -20,7 +20,7 @@ export interface LogOptions {
 }
 
 interface LogToolsProps {
-  wishes: LogOptions;
+  options: LogOptions;
   onChange: (change: Partial<LogOptions>) => void;
   found: number;
   current: number;
@@ -31,7 +31,7 @@ interface LogToolsProps {
 }
 
 export function LogTools(props: LogToolsProps) {
-  const { wishes, onChange, jobId, ended, text } = props;
+  const { options, onChange, jobId, ended, text } = props;
   return (
     <div className="flex flex-wrap items-center gap-2">
       <Find {...props} />
@@ -42,18 +42,18 @@ export function LogTools(props: LogToolsProps) {
           { value: "stdout", label: "Output" },
           { value: "stderr", label: "Errors" },
         ]}
-        value={wishes.streams}
+        value={options.streams}
         onChange={(streams) => onChange({ streams: streams as LogOptions["streams"] })}
       />
-      <Toggle label="Wrap" on={wishes.wrap} onChange={(wrap) => onChange({ wrap })} />
-      <Toggle label="Numbers" on={wishes.numbers} onChange={(numbers) => onChange({ numbers })} />
+      <Toggle label="Wrap" on={options.wrap} onChange={(wrap) => onChange({ wrap })} />
+      <Toggle label="Numbers" on={options.numbers} onChange={(numbers) => onChange({ numbers })} />
       <div className="ml-auto flex items-center gap-1">
         {ended ? (
           <span className="px-2 text-muted text-sm">complete</span>
         ) : (
-          <Button small aria-pressed={wishes.follow} onClick={() => onChange({ follow: !wishes.follow })}>
-            {wishes.follow ? <Pause size={15} aria-hidden="true" /> : <Play size={15} aria-hidden="true" />}
-            {wishes.follow ? "Following" : "Follow"}
+          <Button small aria-pressed={options.follow} onClick={() => onChange({ follow: !options.follow })}>
+            {options.follow ? <Pause /> : <Play />}
+            {options.follow ? "Following" : "Follow"}
           </Button>
         )}
         <CopyAll text={text} />
@@ -63,17 +63,17 @@ export function LogTools(props: LogToolsProps) {
   );
 }
 
-function Find({ wishes, onChange, found, current, goTo }: LogToolsProps) {
+function Find({ options, onChange, found, current, goTo }: LogToolsProps) {
   return (
     <search className="flex min-w-0 grow items-center gap-1 sm:max-w-sm">
       <div className="relative min-w-0 grow">
-        <Search size={15} aria-hidden="true" className="-translate-y-1/2 absolute top-1/2 left-2.5 text-muted" />
+        <Search className="-translate-y-1/2 absolute top-1/2 left-2.5 text-muted" />
         <input
           type="search"
           aria-label="Find in the output"
           placeholder="Find"
-          className={classes("control pl-8", wishes.words && "pr-20", "[&::-webkit-search-cancel-button]:hidden")}
-          value={wishes.words}
+          className={classes("control pl-8", options.words && "pr-20", "[&::-webkit-search-cancel-button]:hidden")}
+          value={options.words}
           onChange={(event) => onChange({ words: event.target.value })}
           onKeyDown={(event) => {
             if (event.key === "Enter") goTo(event.shiftKey ? -1 : 1);
@@ -81,14 +81,14 @@ function Find({ wishes, onChange, found, current, goTo }: LogToolsProps) {
           }}
         />
         <span aria-live="polite" className="num -translate-y-1/2 pointer-events-none absolute top-1/2 right-3 text-muted text-sm">
-          {wishes.words && (found > 0 ? `${count(current + 1)}/${count(found)}` : "none")}
+          {options.words && (found > 0 ? `${count(current + 1)}/${count(found)}` : "none")}
         </span>
       </div>
       <IconButton label="Previous match" disabled={found === 0} onClick={() => goTo(-1)}>
-        <ArrowUp size={16} aria-hidden="true" />
+        <ArrowUp />
       </IconButton>
       <IconButton label="Next match" disabled={found === 0} onClick={() => goTo(1)}>
-        <ArrowDown size={16} aria-hidden="true" />
+        <ArrowDown />
       </IconButton>
     </search>
   );
@@ -102,7 +102,7 @@ function Toggle({ label, on, onChange }: { label: string; on: boolean; onChange:
   );
 }
 
-/** The text is only put together when it is wanted: it may be long. */
+/** The text may be long, so it is joined only when the button is about to be used. */
 function CopyAll({ text }: { text: () => string }) {
   const [taken, setTaken] = useState("");
   return (
@@ -127,7 +127,7 @@ function SaveAll({ jobId }: { jobId: string }) {
   };
   return (
     <IconButton label="Download the output" disabled={pending} onClick={() => void save()}>
-      <Download size={16} aria-hidden="true" />
+      <Download />
     </IconButton>
   );
 }

@@ -1,5 +1,5 @@
 "use client";
-// A job's output: every line that is kept, only those that are seen drawn.
+// A job's output. Only the visible lines are drawn.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type RefObject, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { classes } from "@/components/ui/classes";
@@ -10,30 +10,30 @@ import { findLines, type LogLine } from "./log-lines";
 import { type LogOptions, LogTools } from "./log-tools";
 import type { Logs } from "./use-logs";
 
-const LINE_PX = 20; // as in the classes of a line, whatever the size of the page's letters
+const LINE_PX = 20; // as in the classes of a line
 const AT_END_PX = 40;
 
 interface LogViewProps {
   logs: Logs;
   jobId: string;
-  empty: string; // what to say while there is nothing
-  idle: boolean; // nothing will come soon
+  empty: string; // shown while there are no lines
+  idle: boolean; // no output is expected soon
 }
 
 export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
   const scroller = useRef<HTMLDivElement>(null);
-  const [wishes, setWishes] = useState<LogOptions>({ streams: "both", words: "", wrap: false, numbers: false, follow: true });
+  const [options, setOptions] = useState<LogOptions>({ streams: "both", words: "", wrap: false, numbers: false, follow: true });
   const [current, setCurrent] = useState(0);
-  const words = useDeferredValue(wishes.words);
+  const words = useDeferredValue(options.words);
   const { buffer, version } = logs;
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the buffer grows in place, and its version tells
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the buffer changes in place, with its version
   const lines = useMemo(
     () =>
-      wishes.streams === "both"
+      options.streams === "both"
         ? buffer.lines
-        : buffer.lines.filter((line) => line.stream === wishes.streams || line.stream === "mark"),
-    [buffer, version, wishes.streams],
+        : buffer.lines.filter((line) => line.stream === options.streams || line.stream === "mark"),
+    [buffer, version, options.streams],
   );
   // biome-ignore lint/correctness/useExhaustiveDependencies: as above
   const found = useMemo(() => findLines(lines, words), [lines, version, words]);
@@ -44,22 +44,22 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
     overscan: 30,
     getItemKey: (index) => lineKey(lines[index]),
   });
-  // Heights of wrapped lines do not hold for others.
-  const { wrap } = wishes;
+  // Wrapped lines have other heights.
+  const { wrap } = options;
   // biome-ignore lint/correctness/useExhaustiveDependencies: when it changes
   useEffect(() => virtual.measure(), [wrap, virtual]);
-  const follow = wishes.follow;
+  const follow = options.follow;
   useEffect(() => {
     if (follow && version >= 0 && lines.length > 0) virtual.scrollToIndex(lines.length - 1, { align: "end" });
   }, [follow, version, lines.length, virtual]);
-  // While something is sought, only a person begins to follow again: a hit among the last lines would run away.
-  useFollowingByScroll(scroller, follow, (on) => setWishes((before) => ({ ...before, follow: on && !before.words })));
+  // During a search, scrolling does not resume following: a match near the end would move away.
+  useFollowingByScroll(scroller, follow, (on) => setOptions((before) => ({ ...before, follow: on && !before.words })));
   const hits = useRef(found);
   hits.current = found;
   useEffect(() => {
     const [first] = hits.current;
     if (!words || first === undefined) return;
-    setWishes((before) => ({ ...before, follow: false }));
+    setOptions((before) => ({ ...before, follow: false }));
     virtual.scrollToIndex(first, { align: "center" });
   }, [words, virtual]);
 
@@ -67,17 +67,17 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
     if (found.length === 0) return;
     const next = (current + step + found.length) % found.length;
     setCurrent(next);
-    setWishes((before) => ({ ...before, follow: false }));
+    setOptions((before) => ({ ...before, follow: false }));
     virtual.scrollToIndex(found[next] as number, { align: "center" });
   };
 
   return (
     <div className="grid grid-cols-1 gap-3">
       <LogTools
-        wishes={wishes}
+        options={options}
         onChange={(change) => {
           if (change.words !== undefined) setCurrent(0);
-          setWishes((before) => ({ ...before, ...change }));
+          setOptions((before) => ({ ...before, ...change }));
         }}
         found={found.length}
         current={current}
@@ -107,19 +107,19 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
         ) : (
           <div
             className="relative min-w-full"
-            style={{ height: virtual.getTotalSize(), width: wishes.wrap ? "100%" : "max-content" }}
+            style={{ height: virtual.getTotalSize(), width: options.wrap ? "100%" : "max-content" }}
           >
             <div
-              className={wishes.wrap ? "w-full" : "w-max min-w-full"}
+              className={options.wrap ? "w-full" : "w-max min-w-full"}
               style={{ transform: `translateY(${virtual.getVirtualItems()[0]?.start ?? 0}px)` }}
             >
               {virtual.getVirtualItems().map((item) => (
                 <Line
                   key={item.key}
                   index={item.index}
-                  measure={wishes.wrap ? virtual.measureElement : undefined}
+                  measure={options.wrap ? virtual.measureElement : undefined}
                   line={lines[item.index] as LogLine}
-                  wishes={wishes}
+                  options={options}
                   words={words}
                   isCurrent={found.length > 0 && found[current] === item.index}
                 />
@@ -132,7 +132,6 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
   );
 }
 
-/** A mark stands after the line whose number it has. */
 function lineKey(line: LogLine | undefined): string {
   return line ? `${line.stream === "mark" ? "after " : ""}${line.number}` : "";
 }
@@ -141,12 +140,12 @@ interface LineProps {
   line: LogLine;
   index: number;
   measure: ((node: Element | null) => void) | undefined;
-  wishes: LogOptions;
+  options: LogOptions;
   words: string;
   isCurrent: boolean;
 }
 
-function Line({ line, index, measure, wishes, words, isCurrent }: LineProps) {
+function Line({ line, index, measure, options, words, isCurrent }: LineProps) {
   if (line.stream === "mark") {
     return (
       <div ref={measure} data-index={index} className="flex h-[20px] items-center gap-3 px-4 font-sans text-muted text-sm">
@@ -165,12 +164,12 @@ function Line({ line, index, measure, wishes, words, isCurrent }: LineProps) {
         isCurrent && "outline-2 outline-accent -outline-offset-2",
       )}
     >
-      {wishes.numbers && (
+      {options.numbers && (
         <span className="num w-16 shrink-0 select-none pr-3 text-right text-muted" aria-hidden="true">
           {line.number}
         </span>
       )}
-      {/* Which stream it is, in a letter and a bar besides the colour. */}
+      {/* The stream is marked by a word and a bar, besides the colour. */}
       <span
         className={classes(
           "w-9 shrink-0 select-none border-l-4 pl-1.5 text-[0.7rem]",
@@ -183,7 +182,7 @@ function Line({ line, index, measure, wishes, words, isCurrent }: LineProps) {
           </abbr>
         )}
       </span>
-      <bdi className={classes("min-w-0 grow", wishes.wrap ? "whitespace-pre-wrap break-all" : "whitespace-pre")}>
+      <bdi className={classes("min-w-0 grow", options.wrap ? "whitespace-pre-wrap break-all" : "whitespace-pre")}>
         <Marked text={line.text} words={words} />
       </bdi>
     </div>
@@ -216,7 +215,7 @@ function Words({ logs, jobId }: { logs: Logs; jobId: string }) {
       {buffer.dropped > 0 && (
         <Notice>
           The first {count(buffer.dropped)} lines are not shown on this page. Download the output to see everything that the hub
-          kept.
+          has.
         </Notice>
       )}
       {buffer.sealed && (
@@ -228,7 +227,7 @@ function Words({ logs, jobId }: { logs: Logs; jobId: string }) {
   );
 }
 
-/** Scrolling up stops following, scrolling to the end begins it again. */
+/** Scrolling up stops following; scrolling to the end resumes it. */
 function useFollowingByScroll(scroller: RefObject<HTMLDivElement | null>, follow: boolean, set: (on: boolean) => void): void {
   const latest = useRef({ follow, set });
   latest.current = { follow, set };

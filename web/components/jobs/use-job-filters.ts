@@ -1,59 +1,43 @@
 "use client";
-// What the list is narrowed down to: all of it in the address.
+// The filters of the list of jobs, which are in the address.
 import { useSearchParams } from "next/navigation";
-import { useMemo, useRef } from "react";
+import { useMemo } from "react";
+import { HOUR_MS, SPANS } from "@/components/ui/time-range";
 import type { Schemas } from "@/lib/api/client";
 import type { paths } from "@/lib/api/schema";
-import { useNow } from "@/lib/clock";
+import { setParams } from "@/lib/use-params";
 
-export type JobQuery = NonNullable<paths["/jobs"]["get"]["parameters"]["query"]>;
-type JobState = Schemas["JobState"];
-type JobKind = Schemas["JobKind"];
+type JobQuery = NonNullable<paths["/jobs"]["get"]["parameters"]["query"]>;
 
-export const STATES: JobState[] = ["queued", "leased", "running", "succeeded", "failed", "cancelled", "expired"];
-export const KINDS: JobKind[] = ["script", "command", "function", "class"];
+export const STATES: Schemas["JobState"][] = ["queued", "leased", "running", "succeeded", "failed", "cancelled", "expired"];
+export const KINDS: Schemas["JobKind"][] = ["script", "command", "function", "class"];
 
-const HOUR_MS = 3_600_000;
-export const SPANS: { value: string; label: string; ms: number }[] = [
-  { value: "1h", label: "The last hour", ms: HOUR_MS },
-  { value: "24h", label: "The last day", ms: 24 * HOUR_MS },
-  { value: "7d", label: "The last week", ms: 7 * 24 * HOUR_MS },
-  { value: "30d", label: "The last 30 days", ms: 30 * 24 * HOUR_MS },
-];
+const FILTERS = ["state", "kind", "q", "group", "node", "since", "whose"];
 
-/** The names of the filters in the address. */
-export const FILTERS = ["state", "kind", "q", "group", "node", "since", "whose"] as const;
-
-interface JobFilters {
-  query: JobQuery;
-  states: string[];
-  some: boolean; // something is filtered
+export function clearFilters(): void {
+  setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])));
 }
 
-export function useJobFilters(): JobFilters {
-  const params = useSearchParams();
-  const text = params.toString();
-  const now = useNow(60_000);
-  const latest = useRef(0);
-  latest.current = now;
-  const alive = now > 0;
+/** `some`: the list is filtered. */
+export function useJobFilters(): { query: JobQuery; states: string[]; some: boolean } {
+  const text = useSearchParams().toString();
   return useMemo(() => {
-    const from = new URLSearchParams(text);
-    const states = from.getAll("state").filter((state): state is JobState => STATES.includes(state as JobState));
-    const kind = KINDS.find((known) => known === from.get("kind"));
-    const span = SPANS.find((known) => known.value === from.get("since"));
-    const [q, group, node] = [from.get("q"), from.get("group"), from.get("node")];
-    // Counted from when it was chosen: a window that moves would be another list every minute.
-    const at = Math.floor(latest.current / 60_000) * 60_000;
+    const params = new URLSearchParams(text);
+    const states = STATES.filter((state) => params.getAll("state").includes(state));
+    const kind = KINDS.find((known) => known === params.get("kind"));
+    const hours = SPANS[params.get("since") ?? ""]?.hours;
+    const [q, group, node] = [params.get("q"), params.get("group"), params.get("node")];
+    // From when it was chosen: a moving window would be another list every minute.
+    const minute = Math.floor(Date.now() / 60_000) * 60_000;
     const query: JobQuery = {
       ...(states.length > 0 && { state: states }),
       ...(kind && { kind }),
       ...(q && { q: q.slice(0, 200) }),
       ...(group && { group_id: group }),
       ...(node && { node_id: node }),
-      ...(span && alive && { since_ms: at - span.ms }),
-      ...(from.get("whose") === "mine" && { all: false }),
+      ...(hours && { since_ms: minute - hours * HOUR_MS }),
+      ...(params.get("whose") === "mine" && { all: false }),
     };
-    return { query, states, some: FILTERS.some((name) => name !== "whose" && from.has(name)) };
-  }, [text, alive]);
+    return { query, states, some: FILTERS.some((name) => name !== "whose" && params.has(name)) };
+  }, [text]);
 }

@@ -1,7 +1,7 @@
 "use client";
-// The output of one job, as long as somebody looks: a long poll that goes on from where it was.
+// The output of a job, by a long poll while the page is visible.
 import { useEffect, useRef, useState } from "react";
-import { client } from "@/lib/api/client";
+import { answerOf, client } from "@/lib/api/client";
 import { asProblem, isTransient } from "@/lib/api/problem";
 import { pause, untilVisible } from "@/lib/pause";
 import { LogBuffer, type LogChunk } from "./log-lines";
@@ -13,12 +13,12 @@ const DRAW_EVERY_MS = 100;
 
 export interface Logs {
   buffer: LogBuffer;
-  version: number; // changes whenever the buffer did
+  version: number; // changes with the buffer
   ended: boolean;
   error: unknown;
 }
 
-/** `generation`: another word begins again from the start, as when the hub has chosen which run's output counts. */
+/** Another `generation` starts from the beginning, as when the hub has chosen which run's output counts. */
 export function useLogs(jobId: string, generation: string): Logs {
   const buffer = useRef(new LogBuffer());
   const [logs, setLogs] = useState({ version: 0, ended: false, error: null as unknown });
@@ -38,7 +38,7 @@ export function useLogs(jobId: string, generation: string): Logs {
 
 type OnUpdate = (buffer: LogBuffer, state: { ended: boolean; error: unknown }) => void;
 
-async function follow(jobId: string, signal: AbortSignal, tell: OnUpdate): Promise<void> {
+async function follow(jobId: string, signal: AbortSignal, onUpdate: OnUpdate): Promise<void> {
   const buffer = new LogBuffer();
   let cursor = 0;
   let drawn = 0;
@@ -50,16 +50,16 @@ async function follow(jobId: string, signal: AbortSignal, tell: OnUpdate): Promi
       buffer.add(page.chunks);
       cursor = page.cursor;
       const full = page.chunks.length === PAGE;
-      // A long log comes in many pages at once: drawing each of them would take longer than reading.
+      // Drawing every page of a long log would take longer than fetching it.
       if (!full || performance.now() - drawn > DRAW_EVERY_MS) {
-        tell(buffer, { ended: page.ended, error: null });
+        onUpdate(buffer, { ended: page.ended, error: null });
         drawn = performance.now();
       }
       if (page.ended) return;
     } catch (error) {
       if (signal.aborted) return;
       if (asking.signal.aborted) continue;
-      tell(buffer, { ended: false, error });
+      onUpdate(buffer, { ended: false, error });
       const problem = asProblem(error);
       if (!isTransient(problem)) return;
       await pause((problem.retry_after_s ?? 0) * 1000 || RETRY_MS, signal);
@@ -70,15 +70,15 @@ async function follow(jobId: string, signal: AbortSignal, tell: OnUpdate): Promi
 }
 
 async function readPage(jobId: string, after: number, { signal, waitMs }: { signal?: AbortSignal; waitMs: number }) {
-  const { data, error } = await client.GET("/jobs/{job_id}/logs", {
-    params: { path: { job_id: jobId }, query: { after, limit: PAGE, wait_ms: waitMs } },
-    ...(signal && { signal }),
-  });
-  if (data === undefined) throw error;
-  return data;
+  return answerOf(
+    client.GET("/jobs/{job_id}/logs", {
+      params: { path: { job_id: jobId }, query: { after, limit: PAGE, wait_ms: waitMs } },
+      ...(signal && { signal }),
+    }),
+  );
 }
 
-/** Everything that the hub has, also what is not kept on the page. */
+/** Everything that the hub has, including what the page has dropped. */
 export async function wholeLog(jobId: string): Promise<string> {
   const texts: string[] = [];
   let cursor = 0;
@@ -90,7 +90,7 @@ export async function wholeLog(jobId: string): Promise<string> {
   }
 }
 
-/** A tab that nobody sees holds no connection: a browser has six for a hub, and tabs are many. */
+/** A hidden tab holds no connection: a browser has six for a hub. */
 function untilHidden(signal: AbortSignal) {
   const asking = new AbortController();
   const check = () => (document.hidden || signal.aborted) && asking.abort();

@@ -1,12 +1,11 @@
-// A job's value as Python would write it. The format is the hub's: JSON, with {"$tag": …} for what JSON has not.
+// Writes a job's value as Python does. On the wire it is JSON, with {"$tag": …} for what JSON cannot express.
 
-/** Longer texts are cut: nobody reads them on a page. */
 export const WRITTEN_MAX = 100_000;
 const DEPTH_MAX = 60;
 const WIDTH = 100;
 const ITEMS_SHOWN = 12;
 
-/** A number as it was written: Python's integers are longer than this language's. */
+/** A number as it was written: Python's integers can be longer than JavaScript's. */
 class Digits {
   constructor(readonly text: string) {}
 }
@@ -16,10 +15,10 @@ type Tree = null | boolean | string | Digits | Tree[] | { [name: string]: Tree }
 interface Written {
   text: string;
   cut: boolean;
-  pickled: boolean; // some of it only Python opens
+  pickled: boolean; // in part, which only Python can read
 }
 
-/** Null where the text is not in the format. */
+/** Null if the text is not in the wire format. */
 export function writeValue(encoded: string): Written | null {
   let tree: Tree;
   try {
@@ -67,7 +66,7 @@ function writeList(open: string, items: Tree[], close: string, depth: number): s
   );
 }
 
-/** On one line if it is short, else one line each. */
+/** On one line if it is short, otherwise on one line each. */
 function fields(open: string, parts: string[], close: string, depth: number): string {
   const length = parts.reduce((sum, part) => sum + part.length + 2, 0);
   if (length + depth * 2 <= WIDTH && !parts.some((part) => part.includes("\n"))) return `${open}${parts.join(", ")}${close}`;
@@ -79,7 +78,7 @@ function writeTagged(tag: string, body: Tree, depth: number): string {
   try {
     return WRITERS[tag]?.(body, depth) ?? `<${tag}>`;
   } catch {
-    return `<${tag}>`; // malformed: it comes from a stranger
+    return `<${tag}>`; // malformed
   }
 }
 
@@ -201,7 +200,7 @@ const READERS: Record<string, [number, (view: DataView, at: number, little: bool
   u1: [1, (view, at) => view.getUint8(at)],
 };
 
-/** The first numbers of an array; null: of a kind that is not shown. */
+/** The first numbers of an array; null for other types. */
 function numbersIn(dtype: string, data: string, most: number): string[] | null {
   const reader = READERS[dtype.slice(1)];
   if (!reader) return null;

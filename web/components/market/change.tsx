@@ -1,6 +1,6 @@
 import { Minus, TrendingDown, TrendingUp } from "lucide-react";
 
-/** How a price has moved, with an arrow: neither way is good or bad, it depends on who asks. */
+/** A change of price. Neither direction is good or bad for everybody, so it has no colour. */
 export function Change({ share }: { share: number | null }) {
   if (share === null) return <span className="text-muted">–</span>;
   const percent = (share * 100).toFixed(1);
@@ -8,13 +8,12 @@ export function Change({ share }: { share: number | null }) {
   const Icon = flat ? Minus : share > 0 ? TrendingUp : TrendingDown;
   return (
     <span className="num inline-flex items-center gap-1 whitespace-nowrap">
-      <Icon size={14} aria-hidden="true" className="text-muted" />
+      <Icon className="text-muted" />
       {flat ? "0.0 %" : `${share > 0 ? "+" : "−"}${percent.replace("-", "")} %`}
     </span>
   );
 }
 
-/** The last hours as a line; the numbers stand beside it. */
 export function Sparkline({ values }: { values: number[] }) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const y = (value: number) => (high === low ? 12 : 22 - (20 * (value - low)) / (high - low));

@@ -1,13 +1,13 @@
 "use client";
+// Who would take part at which price: free units from their floors up, waiting units up to their ceilings.
 import { Card } from "@/components/ui/card";
-// Who would take part at which price: units offered from their floors on, units wanted up to their ceilings.
-import { TableHead } from "@/components/ui/table-head";
+import { Table } from "@/components/ui/table";
 import { credits, pluralize, units } from "@/lib/format";
 import type { ZoneMarket } from "./zones";
 
 interface Level {
   price: number;
-  units: number; // all together, up to here
+  units: number; // cumulative
 }
 
 const WIDTH = 100;
@@ -24,7 +24,7 @@ function offers(zone: ZoneMarket): Level[] {
     });
 }
 
-/** From the highest ceiling down; those who pay anything come first, at the end of the scale. */
+/** From the highest ceiling down. Units without a ceiling are at the end of the scale. */
 function bids(zone: ZoneMarket, end: number): Level[] {
   let sum = 0;
   return [...zone.ceilings]
@@ -48,7 +48,7 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
   const met = offer.filter((level) => level.price <= zone.spot).at(-1)?.units ?? 0;
   const paying = want.filter((level) => level.price >= zone.spot).at(-1)?.units ?? 0;
   return (
-    <Card title="Floors and ceilings" note="Free units by floor and waiting units by ceiling, as seen by this hub">
+    <Card title="Floors and ceilings" note="Free units by floor, waiting units by ceiling, at this hub">
       <div className="grid gap-3">
         <ul className="flex flex-wrap gap-x-5 gap-y-1 text-sm">
           <li className="flex items-center gap-2">
@@ -63,8 +63,9 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
         </ul>
         <Steps zone={zone} scale={{ end, most }} offer={offer} want={want} />
         <p className="text-sm">
-          At the spot price <b className="num">{units(met)}</b> free units are offered, and <b className="num">{units(paying)}</b>{" "}
-          waiting units pay it. Floors right of the line are too high, and ceilings left of it too low.
+          At the spot price, <b className="num">{units(met)}</b> free units are offered, and{" "}
+          <b className="num">{units(paying)}</b> waiting units pay it. Nodes with higher floors and jobs with lower ceilings do
+          not take part.
         </p>
         <Levels zone={zone} />
       </div>
@@ -116,19 +117,16 @@ function Levels({ zone }: { zone: ZoneMarket }) {
   ];
   return (
     <details className="text-sm">
-      <summary className="w-fit text-muted hover:text-ink">As a table ({pluralize(rows.length, "level")})</summary>
-      <table className="mt-2 w-full border-collapse text-left">
-        <TableHead words={["Side", "Price"]} numbers={["Units"]} />
-        <tbody>
-          {rows.map((row) => (
-            <tr key={`${row.side} ${row.price}`} className="border-line/70 border-t">
-              <td className="py-1">{row.side}</td>
-              <td className="num py-1">{row.price}</td>
-              <td className="num py-1 text-right">{units(row.units)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <summary className="mb-2 w-fit text-muted hover:text-ink">As a table ({pluralize(rows.length, "level")})</summary>
+      <Table
+        rows={rows}
+        rowKey={(row) => `${row.side} ${row.price}`}
+        columns={[
+          { title: "Side", cell: (row) => row.side },
+          { title: "Price", cell: (row) => row.price },
+          { title: "Units", right: true, cell: (row) => units(row.units) },
+        ]}
+      />
     </details>
   );
 }

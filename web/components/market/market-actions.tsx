@@ -2,7 +2,6 @@
 import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 
-/** A price is only worth looking at if one can act on it. */
 export function MarketActions() {
   return (
     <Card title="What you can do">

@@ -3,9 +3,8 @@ import { Store } from "lucide-react";
 import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
-import { Empty, Failure, Notice, Skeleton } from "@/components/ui/states";
+import { Empty, Notice, QueryView, Skeleton } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
-import { errorToShow } from "@/lib/api/problem";
 import { DepthCard } from "./depth-card";
 import { MarketActions } from "./market-actions";
 import { PriceCard } from "./price-card";
@@ -19,17 +18,12 @@ const EVERY_MS = 5000;
 export function MarketPage() {
   const query = $api.useQuery("get", "/market", undefined, { refetchInterval: EVERY_MS });
   const market = query.data;
-  if (!market) {
-    return (
-      <Page title="Market">
-        {errorToShow(query) ? <Failure error={errorToShow(query)} retry={() => void query.refetch()} /> : <MarketSkeleton />}
-      </Page>
-    );
-  }
-  if (market.economy !== "market") return <NoMarket market={market} />;
+  const note = market?.economy === "market" && <span className="block max-w-4xl">{market.sentence}</span>;
   return (
-    <Page title="Market" note={<span className="block max-w-4xl">{market.sentence}</span>}>
-      {market.zones.length > 0 ? <Zones market={market} /> : <NoZones />}
+    <Page title="Market" note={note}>
+      <QueryView query={query} skeleton={<MarketSkeleton />}>
+        {(market) => (market.economy === "market" ? <Zones market={market} /> : <NoMarket market={market} />)}
+      </QueryView>
     </Page>
   );
 }
@@ -61,7 +55,7 @@ function Zones({ market }: { market: Schemas["MarketView"] }) {
 
 function NoZones() {
   return (
-    <div className="panel">
+    <Card>
       <Empty title="There are no prices yet" icon={Store}>
         <p>A zone gets its price with the first node of a tier in a region.</p>
         <p>
@@ -70,18 +64,18 @@ function NoZones() {
           </ButtonLink>
         </p>
       </Empty>
-    </div>
+    </Card>
   );
 }
 
-/** Another economy: what holds instead. */
+/** Another economy. */
 function NoMarket({ market }: { market: Schemas["MarketView"] }) {
   return (
-    <Page title="Market">
+    <>
       <Notice>
         This pool has no market: its economy is <b>{market.economy}</b>.
       </Notice>
-      <div className="panel">
+      <Card>
         <Empty title={market.sentence} icon={Store}>
           <p>Jobs are placed by fit and fair share alone.</p>
           <p className="flex flex-wrap justify-center gap-3">
@@ -89,8 +83,8 @@ function NoMarket({ market }: { market: Schemas["MarketView"] }) {
             <ButtonLink href="/credits">See your credits</ButtonLink>
           </p>
         </Empty>
-      </div>
-    </Page>
+      </Card>
+    </>
   );
 }
 

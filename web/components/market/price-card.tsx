@@ -1,16 +1,16 @@
 "use client";
+import { keepPreviousData } from "@tanstack/react-query";
 import { Card } from "@/components/ui/card";
 import { Segments } from "@/components/ui/segments";
-import { Failure, Skeleton } from "@/components/ui/states";
+import { QueryView, Skeleton } from "@/components/ui/states";
 import { TimeChart, type TimeSeries } from "@/components/ui/time-chart";
 import { $api, type Schemas } from "@/lib/api/client";
-import { errorToShow } from "@/lib/api/problem";
 import { credits, ppm } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
 import { isSame, regionName, SPANS, type Span, type ZoneMarket, type ZoneSeries, zoneName } from "./zones";
 
-const AGAIN_MS: Record<Span, number> = { "1h": 15_000, "24h": 60_000, "7d": 300_000, "30d": 300_000 };
-const TOGETHER_MAX = 6;
+const REFETCH_MS: Record<Span, number> = { "1h": 15_000, "24h": 60_000, "7d": 300_000, "30d": 300_000 };
+const LINES_MAX = 6;
 const PRICE_HEIGHT = 320;
 const USED_HEIGHT = 170;
 
@@ -27,7 +27,7 @@ export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
     "get",
     "/market/chart",
     { params: { query: { span } } },
-    { refetchInterval: AGAIN_MS[span], placeholderData: (before: Schemas["MarketChart"] | undefined) => before },
+    { refetchInterval: REFETCH_MS[span], placeholderData: keepPreviousData },
   );
   const options = [
     { value: "", label: "This zone" },
@@ -45,16 +45,9 @@ export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
         <div className="max-w-full overflow-x-auto">
           <Segments label="Comparison" options={options} value={held} onChange={setCompare} />
         </div>
-        {query.data ? (
-          <Charts chart={query.data} zone={zone} zones={zones} compare={held} />
-        ) : errorToShow(query) ? (
-          <Failure error={errorToShow(query)} retry={() => void query.refetch()} />
-        ) : (
-          <div role="status" aria-label="Loading the prices" className="grid gap-4">
-            <Skeleton className="h-72" />
-            <Skeleton className="h-44" />
-          </div>
-        )}
+        <QueryView query={query} skeleton={<Skeleton className="h-[32rem]" />}>
+          {(chart) => <Charts chart={chart} zone={zone} zones={zones} compare={held} />}
+        </QueryView>
       </div>
     </Card>
   );
@@ -72,7 +65,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
   if (shown.length === 0) {
     return (
       <p className="py-16 text-center text-muted">
-        No price recorded for this zone yet. The first one comes with the next tick of the market.
+        No price is recorded for this zone yet. The first one comes with the next update of the market.
       </p>
     );
   }
@@ -82,7 +75,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
   const price: TimeSeries[] = shown.map((one) => ({ label: named(one), points: one.price }));
   if (alone) price.push({ label: "Reference", points: chart.at_ms.map(() => zone.reference), colour: 6, dashed: true });
   const used: TimeSeries[] = shown.map((one) => ({
-    label: alone ? "Used" : named(one),
+    label: alone ? "Utilisation" : named(one),
     points: one.utilisation_ppm,
     filled: alone,
   }));
@@ -98,7 +91,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
         steps
       />
       <div className="grid gap-2">
-        <h3>Demand as a share of the offered capacity</h3>
+        <h3>Demand as a share of supply</h3>
         <TimeChart
           label="Utilisation"
           times={chart.at_ms}
@@ -115,7 +108,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
   );
 }
 
-/** The chosen zone first, then those beside it where most goes on: more lines than a few say nothing. */
+/** The chosen zone first, then the busiest of those it is compared with. */
 function seriesToCompare(series: ZoneSeries[], { zone, zones, compare }: Omit<ChartsProps, "chart">): ZoneSeries[] {
   const near = series.filter((one) =>
     compare === "regions" ? one.tier === zone.tier : compare === "tiers" ? one.region === zone.region : isSame(one, zone),
@@ -124,5 +117,5 @@ function seriesToCompare(series: ZoneSeries[], { zone, zones, compare }: Omit<Ch
     const now = zones.find((other) => isSame(one, other));
     return isSame(one, zone) ? Number.POSITIVE_INFINITY : now ? now.capacity + now.demand + now.nodes : -1;
   };
-  return near.sort((one, other) => weight(other) - weight(one)).slice(0, TOGETHER_MAX);
+  return near.sort((one, other) => weight(other) - weight(one)).slice(0, LINES_MAX);
 }

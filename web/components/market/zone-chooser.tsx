@@ -19,7 +19,7 @@ export function ZoneChooser({ zones, zone, onChoose }: ChooserProps) {
         options={tiers.map((tier) => ({ value: tier, label: tier }))}
         onChange={(event) => {
           const there = zones.filter((one) => one.tier === event.target.value);
-          // The same region, if that tier has a price there.
+          // The same region, if the tier has a price there.
           const next = there.find((one) => one.region === zone.region) ?? busiest(there);
           if (next) onChoose(next);
         }}

@@ -24,7 +24,8 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
     {
       key: "tier",
       title: "Tier",
-      width: "minmax(7rem,1.2fr)",
+      width: "7rem",
+      grow: 1.2,
       sort: (row) => row.tier,
       cell: (row) => (
         <button type="button" className="link" aria-current={isSame(row, zone) || undefined} onClick={() => onChoose(row)}>
@@ -35,7 +36,8 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
     {
       key: "region",
       title: "Region",
-      width: "minmax(7rem,1fr)",
+      width: "7rem",
+      grow: 1,
       sort: (row) => row.region,
       cell: (row) => regionName(row.region),
     },
@@ -56,11 +58,11 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       sort: (row) => changeOf(row) ?? 0,
       cell: (row) => <Change share={changeOf(row)} />,
     },
-    { key: "trend", title: "Last 6 h", width: "minmax(7rem,1fr)", from: "xl", cell: (row) => <Sparkline values={row.trend} /> },
+    { key: "trend", title: "Last 6 h", width: "7rem", grow: 1, from: "xl", cell: (row) => <Sparkline values={row.trend} /> },
     {
       key: "used",
-      title: "Used",
-      width: "5.5rem",
+      title: "Utilisation",
+      width: "7rem",
       right: true,
       from: "sm",
       sort: (row) => row.utilisation_ppm,
@@ -115,7 +117,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
 export function ZoneTable({ zones, zone, onChoose }: TableProps) {
   const [by, setBy] = useParam("sort");
   const shown = columns(zone, onChoose);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the columns are the same but for what is chosen
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the columns differ only in the chosen zone
   const rows = useMemo(() => sortRows(zones, shown, by), [zones, by]);
   return (
     <DataTable

@@ -1,5 +1,5 @@
 "use client";
-// Zones of the market, and the one that is looked at: kept in the address.
+// The zones of the market, and the one in the address.
 import { useRef } from "react";
 import type { Schemas } from "@/lib/api/client";
 import { setParams, useParam, useParamState } from "@/lib/use-params";
@@ -8,7 +8,7 @@ export type ZoneMarket = Schemas["ZoneMarket"];
 export type ZoneSeries = Schemas["ZoneSeries"];
 export type Zone = Pick<ZoneMarket, "tier" | "region">;
 
-const NO_REGION = "none"; // an empty word in an address is no choice at all
+const NO_REGION = "none"; // an empty parameter means no choice
 
 export const SPANS = [
   { value: "1h", label: "1 h" },
@@ -30,15 +30,14 @@ export function useZone(zones: ZoneMarket[]): [ZoneMarket | undefined, (zone: Zo
   const found = zones.filter((zone) => (!tier || zone.tier === tier) && (!region || zone.region === wanted));
   const among = found.length > 0 ? found : zones;
   const asked = `${tier} ${region}`;
-  // Another one may become the busiest while somebody reads: the page stays with the first.
+  // Another zone may become the busiest meanwhile: the page stays with the first one.
   const shown = useRef<{ asked: string; zone: Zone } | null>(null);
   const before = shown.current?.asked === asked ? shown.current.zone : null;
   const zone = among.find((one) => before && isSame(one, before)) ?? busiest(among);
-  if (!before) shown.current = zone ? { asked, zone } : null; // also while an answer leaves it out
+  if (!before) shown.current = zone ? { asked, zone } : null; // even if a later answer omits it
   return [zone, (chosen) => setParams({ tier: chosen.tier, region: chosen.region || NO_REGION })];
 }
 
-/** Where most is offered and wanted is what most people come to see. */
 export function busiest(zones: ZoneMarket[]): ZoneMarket | undefined {
   const size = (zone: ZoneMarket) => zone.capacity + zone.demand + zone.nodes;
   return zones.reduce<ZoneMarket | undefined>((best, zone) => (!best || size(zone) > size(best) ? zone : best), undefined);
@@ -56,7 +55,7 @@ export function isSame(one: Zone, other: Zone): boolean {
   return one.tier === other.tier && one.region === other.region;
 }
 
-/** In parts of one; null where there was no price an hour ago. */
+/** A share; null if there was no price an hour ago. */
 export function changeOf(zone: ZoneMarket): number | null {
   return zone.hour_ago > 0 ? (zone.spot - zone.hour_ago) / zone.hour_ago : null;
 }

@@ -1,9 +1,10 @@
-// Draws the map on two canvases: the land, which changes when the view does, and the nodes on top of it.
+// Draws the map on two canvases: the land, which changes with the view, and the nodes above it.
 import { colour } from "@/lib/theme";
+import type { Size } from "@/lib/use-size";
 import { type MeshNode, outlineOf } from "./families";
 import type { Mark } from "./marks";
 import { TIER_COLOURS, tierColour } from "./tiers";
-import type { Size, View } from "./view";
+import type { View } from "./view";
 import type { World } from "./world";
 
 export interface Palette {
@@ -14,7 +15,7 @@ export interface Palette {
   tiers: string[]; // by the place of a tier's colour
 }
 
-/** Read once for a theme: asking the style sheet for every dot would cost more than drawing it. */
+/** Read once per theme: reading a style for every dot would cost more than drawing it. */
 export function readPalette(): Palette {
   return {
     land: colour("land"),
@@ -87,7 +88,7 @@ interface Dot {
   palette: Palette;
 }
 
-/** Hollow: it takes no new work. A ring: something runs there. A strong edge: a node of one's own. */
+/** Hollow: takes no new jobs. Ring: jobs run there. Strong edge: one's own node. */
 function drawDot(context: CanvasRenderingContext2D, { mark, node, palette }: Dot) {
   const outline = shapeOf(node.family);
   const own = palette.tiers[tierColour(node.tier)] as string;
@@ -103,7 +104,7 @@ function drawDot(context: CanvasRenderingContext2D, { mark, node, palette }: Dot
   if (node.running > 0) ring(context, mark, { colour: own, gap: 3, width: 1.5 });
 }
 
-/** How many, in a ring that shows of which tiers. */
+/** A number in a ring that shows the share of each tier. */
 function drawCluster(context: CanvasRenderingContext2D, mark: Mark, palette: Palette) {
   const { x, y, radius } = mark;
   context.beginPath();

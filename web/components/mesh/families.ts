@@ -1,9 +1,9 @@
-// The shape of a mark says which kind of hardware it is, so that nobody needs the colour, which says the tier (tiers.ts).
+// The shape of a mark shows the kind of hardware. Its colour shows the tier (tiers.ts).
 import type { Schemas } from "@/lib/api/client";
 
 export type MeshNode = Schemas["MeshNode"];
 
-/** By the API's words. Outlines in a square from −1 to 1, of about the same area. */
+/** Outlines in a square from −1 to 1, of about the same area. */
 const OUTLINES: Record<string, string> = {
   processor: "M1 0A1 1 0 1 1-1 0A1 1 0 1 1 1 0Z",
   "desktop card": "M-.88-.88H.88V.88H-.88Z",

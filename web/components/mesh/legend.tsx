@@ -18,7 +18,6 @@ const FILLS: Record<number, string> = {
   12: "fill-series-12",
 };
 
-/** The mark of a tier: its colour, in the shape of its kind of hardware. */
 export function Glyph({ tier, family }: { tier: string; family: string }) {
   const fill = FILLS[TIER_COLOURS[tierColour(tier)] ?? 6] ?? "";
   return (
@@ -28,7 +27,6 @@ export function Glyph({ tier, family }: { tier: string; family: string }) {
   );
 }
 
-/** The tiers that are there, with how many; and what the looks of a mark mean. */
 export function Legend({ nodes }: { nodes: MeshNode[] }) {
   return (
     <div className="grid gap-2 px-5 py-3 text-sm">
@@ -41,8 +39,8 @@ export function Legend({ nodes }: { nodes: MeshNode[] }) {
         ))}
       </ul>
       <p className="text-muted">
-        Colour: tier. Shape: kind of hardware. Larger: more capacity. Ringed: jobs run there. Hollow: takes no new jobs. Strong
-        edge: yours. A number: that many nodes.
+        Colour: tier. Shape: kind of hardware. Size: capacity. Ring: jobs run there. Hollow: takes no new jobs. Strong edge: your
+        node. Number: several nodes.
       </p>
     </div>
   );

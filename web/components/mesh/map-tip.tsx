@@ -1,11 +1,11 @@
 "use client";
-// What the mark pointed at stands for: in a small panel beside it, and in words.
+// Describes the mark under the pointer: in a small panel beside it, and in words for screen readers.
 import { count, megabytes, pluralize, units } from "@/lib/format";
 import { humanize } from "@/lib/labels";
+import type { Size } from "@/lib/use-size";
 import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
 import type { Mark } from "./marks";
-import type { Size } from "./view";
 
 const TIERS_SHOWN = 6;
 
@@ -14,7 +14,7 @@ export function capacityOf(node: MeshNode): string {
   return `${units(node.cores * 1000)} ${node.cores === 1 ? "core" : "cores"}`;
 }
 
-/** The places of a cluster's nodes, the commonest first. */
+/** The places of a cluster's nodes, the most frequent first. */
 function placesOf(mark: Mark, nodes: MeshNode[]): string {
   const found = new Map<string, number>();
   for (const index of mark.nodes) {

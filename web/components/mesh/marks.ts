@@ -1,22 +1,24 @@
-// What is drawn for the nodes that are seen: each by itself, or a count where they lie too close.
+// The marks of the visible nodes: a dot each, or a cluster with their number where they are too close.
+
+import type { Size } from "@/lib/use-size";
 import type { MeshNode } from "./families";
 import { type Tier, tiersOf } from "./tiers";
-import { CLOSEST, type Size, type View } from "./view";
+import { CLOSEST, type View } from "./view";
 
 export interface Mark {
   x: number; // on the screen
   y: number;
   radius: number;
-  nodes: number[]; // their places in the list
-  tiers: Tier[]; // of several nodes together, how many of each; empty: one node
+  nodes: number[]; // their indexes in the list
+  tiers: Tier[]; // of a cluster; empty: a single node
   box: { left: number; top: number; right: number; bottom: number }; // in pixels of the whole map
 }
 
 const CELL = 46;
-const DENSE = 3; // so many in a cell become one mark
-const EDGE = 40; // marks may reach in from outside
+const DENSE = 3; // this many in a cell become a cluster
+const EDGE = 40; // marks outside the map may reach into it
 
-/** By capacity: twice as much is a step larger, so that a laptop is still seen beside a rack. */
+/** Logarithmic in the capacity, so that a laptop is visible beside a rack. */
 function dotRadius(node: MeshNode): number {
   return Math.min(11, 3.2 + 1.15 * Math.log2(1 + node.capacity / 1000));
 }
@@ -32,7 +34,7 @@ export function makeMarks(nodes: MeshNode[], at: Float32Array, seen: { view: Vie
     const x = (at[index * 2] as number) * view.k;
     const y = (at[index * 2 + 1] as number) * view.k;
     if (!isNear(x + view.x, y + view.y, size)) continue;
-    // The grid lies on the map, not on the screen: marks do not jump while it is moved.
+    // The grid moves with the map, so that marks do not jump while it is dragged.
     const cell = Math.floor(y / CELL) * 100_000 + Math.floor(x / CELL);
     const there = cells.get(cell);
     if (there) there.push(index);
@@ -93,7 +95,7 @@ function cluster(there: number[], { nodes, at, view }: Drawn): Mark {
   };
 }
 
-/** Neighbours over the border of two cells become one, until none lies on another. */
+/** Merges clusters until none overlaps another. */
 function mergeMarks(clusters: Mark[], drawn: Drawn): Mark[] {
   const left = [...clusters].sort((one, other) => other.nodes.length - one.nodes.length);
   const done: Mark[] = [];
@@ -111,7 +113,7 @@ function mergeMarks(clusters: Mark[], drawn: Drawn): Mark[] {
   return done;
 }
 
-/** Dots that would lie under a cluster belong to it. */
+/** Adds dots that a cluster would cover to it. */
 function absorbMarks(dots: Mark[], clusters: Mark[], drawn: Drawn): Mark[] {
   const taken = new Map<Mark, number[]>();
   const free = dots.filter((dot) => {
@@ -126,7 +128,7 @@ function absorbMarks(dots: Mark[], clusters: Mark[], drawn: Drawn): Mark[] {
   return [...free, ...grown];
 }
 
-/** The mark under the pointer: the topmost, with some room around small ones. */
+/** The mark under the pointer, with some tolerance around small ones. */
 export function markAt(marks: Mark[], x: number, y: number): number {
   let best = -1;
   let nearest = Infinity;

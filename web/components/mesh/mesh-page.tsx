@@ -7,6 +7,7 @@ import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Skeleton, SkeletonRows } from "@/components/ui/states";
 import { errorToShow } from "@/lib/api/problem";
+import { nodeHref } from "@/lib/links";
 import { retryImport } from "@/lib/retry-import";
 import { Counters } from "./counters";
 import type { MeshNode } from "./families";
@@ -33,7 +34,7 @@ export function MeshPage() {
   const all = nodes.data?.nodes ?? NONE;
   const shown = useShown(all, filter);
   useMemo(() => colourTiers(tiersOf(all)), [all]);
-  const open = (id: string) => router.push(`/nodes?id=${encodeURIComponent(id)}`);
+  const open = (id: string) => router.push(nodeHref(id));
   const error = errorToShow(nodes);
   if (!nodes.data && error) {
     return (
@@ -43,12 +44,12 @@ export function MeshPage() {
     );
   }
   return (
-    <Page title="Mesh" note="Every online machine of the pool, and what it is doing.">
+    <Page title="Mesh" note="The machines that are online, and what they are doing.">
       <Counters mesh={mesh.data} />
       <div className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,1fr)_23rem]">
-        <Card title="Map of the nodes" note="Placed by the regions that owners state, not by IP address." flush>
+        <Card title="Map of the nodes" note="Positions are the regions that owners state, not IP addresses." flush>
           <FilterBar nodes={all} shown={shown.length} filter={filter} />
-          <div className="border-line border-y bg-(--sea)">
+          <div className="border-line border-y bg-sea">
             {nodes.data ? (
               <WorldMap nodes={shown} onOpen={open}>
                 {all.length === 0 && <NobodyHere />}

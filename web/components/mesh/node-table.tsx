@@ -5,6 +5,7 @@ import { type Column, DataTable, sortRows } from "@/components/ui/data-table";
 import { Link } from "@/components/ui/link";
 import { Empty } from "@/components/ui/states";
 import { count, megabytes, units } from "@/lib/format";
+import { nodeHref } from "@/lib/links";
 import { useParam } from "@/lib/use-params";
 import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
@@ -13,10 +14,11 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "name",
     title: "Node",
-    width: "minmax(7.8rem,2fr)",
+    width: "7.8rem",
+    grow: 2,
     sort: (node) => node.name,
     cell: (node) => (
-      <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link">
+      <Link href={nodeHref(node.id)} className="link">
         {node.name}
       </Link>
     ),
@@ -24,7 +26,8 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "owner",
     title: "Owner",
-    width: "minmax(6.5rem,1fr)",
+    width: "6.5rem",
+    grow: 1,
     from: "xl",
     sort: (node) => node.owner_name,
     cell: (node) => (node.mine ? "you" : node.owner_name),
@@ -32,7 +35,8 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "tier",
     title: "Tier",
-    width: "minmax(7.5rem,1.2fr)",
+    width: "7.5rem",
+    grow: 1.2,
     sort: (node) => node.tier,
     cell: (node) => (
       <span className="flex items-center gap-2" title={node.family}>
@@ -44,7 +48,8 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "place",
     title: "Place",
-    width: "minmax(9.7rem,1.4fr)",
+    width: "9.7rem",
+    grow: 1.4,
     from: "lg",
     sort: (node) => node.place,
     cell: (node) => node.place,

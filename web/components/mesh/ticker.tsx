@@ -17,7 +17,7 @@ const LOOKS: Record<Activity["what"], { icon: LucideIcon; tone: string }> = {
   left: { icon: Unplug, tone: "text-warn" },
 };
 
-/** Lines run by all day: a screen reader that spoke them would never fall silent, so they are only read on request. */
+/** Not announced by screen readers, which would never fall silent; they can read the lines on request. */
 export function Ticker() {
   const [paused, setPaused] = useState(false);
   const lines = useActivity(paused);
@@ -25,10 +25,10 @@ export function Ticker() {
   return (
     <Card
       title="Activity"
-      note={paused ? "Paused; events are kept" : "Live events"}
+      note={paused ? "Paused. New events are kept." : "Live events"}
       aside={
         <IconButton label={label} aria-pressed={paused} onClick={() => setPaused(!paused)}>
-          {paused ? <Play size={17} aria-hidden="true" /> : <Pause size={17} aria-hidden="true" />}
+          {paused ? <Play /> : <Pause />}
         </IconButton>
       }
       flush
@@ -44,7 +44,7 @@ export function Ticker() {
         {lines === undefined ? (
           <SkeletonRows rows={7} />
         ) : lines.length === 0 ? (
-          <p className="p-5 text-muted">Nothing has happened yet. The first job or node will appear here.</p>
+          <p className="p-5 text-muted">No activity yet. The first job or node will appear here.</p>
         ) : (
           <ul>
             {lines.map((line) => (
@@ -61,7 +61,7 @@ function Line({ line }: { line: Activity }) {
   const { icon: Icon, tone } = LOOKS[line.what];
   return (
     <li className="flex items-start gap-3 border-line/70 border-b px-5 py-2 text-sm last:border-b-0">
-      <Icon size={16} aria-hidden="true" className={classes("mt-0.5 shrink-0", tone)} />
+      <Icon className={classes("mt-0.5 shrink-0", tone)} />
       <span className="min-w-0 flex-1 break-words">{line.sentence}</span>
       <span className="shrink-0 text-muted">
         <Ago ms={line.at_ms} />

@@ -1,4 +1,4 @@
-// Which colour a tier has: on the map, in the legend and in the table.
+// The colour of a tier on the map, in the legend and in the table.
 import type { MeshNode } from "./families";
 
 /** Colours of app/globals.css ("series-1" …). Tiers beyond these share the last one, which is grey. */
@@ -12,7 +12,7 @@ export interface Tier {
   count: number;
 }
 
-/** The tiers of these nodes, the commonest first. */
+/** The tiers of these nodes, the most frequent first. */
 export function tiersOf(nodes: MeshNode[]): Tier[] {
   const found = new Map<string, Tier>();
   for (const node of nodes) {
@@ -23,12 +23,12 @@ export function tiersOf(nodes: MeshNode[]): Tier[] {
   return [...found.values()].sort((one, other) => other.count - one.count || one.name.localeCompare(other.name, "en"));
 }
 
-/** Give each tier a colour. It keeps it while the page is open, whatever is filtered, comes or goes. */
+/** Gives each tier a colour, which it keeps while the page is open. */
 export function colourTiers(tiers: Tier[]): void {
   for (const { name } of tiers) if (!chosen.has(name)) chosen.set(name, chosen.size);
 }
 
-/** The place of a tier's colour in TIER_COLOURS. */
+/** The index of a tier's colour in TIER_COLOURS. */
 export function tierColour(tier: string): number {
   return Math.min(chosen.get(tier) ?? TIER_COLOURS.length - 1, TIER_COLOURS.length - 1);
 }

@@ -1,5 +1,5 @@
 "use client";
-// What happens in the pool, as it happens: one question is always open while somebody looks.
+// The activity of the pool, by a long poll that is open while the page is visible.
 import { useEffect, useRef, useState } from "react";
 import { client, type Schemas } from "@/lib/api/client";
 import { pause, untilVisible } from "@/lib/pause";
@@ -10,7 +10,7 @@ const KEPT = 60;
 const WAIT_MS = 20_000;
 const RETRY_MS = 3000;
 
-/** The newest first; undefined until the hub has answered once. What happens while paused comes afterwards. */
+/** The newest first; undefined until the hub has answered once. After a pause, what happened meanwhile follows. */
 export function useActivity(paused: boolean): Activity[] | undefined {
   const [lines, setLines] = useState<Activity[]>();
   const cursor = useRef(0);
@@ -30,7 +30,7 @@ export function useActivity(paused: boolean): Activity[] | undefined {
           cursor.current = data.cursor;
           setLines((before = []) => [...data.activity, ...before].slice(0, KEPT));
         }
-        // Also where nothing has ever happened: the first question does not wait.
+        // Without any activity yet, the hub answers at once.
         if (!data || (first && data.cursor === 0)) await pause(RETRY_MS, stop.signal);
       }
     };

@@ -1,5 +1,5 @@
 "use client";
-// Which nodes are shown, on the map and in the table: kept in the address.
+// The filters of the map and of the table, which are in the address.
 import { useDeferredValue, useMemo } from "react";
 import { useParam } from "@/lib/use-params";
 import type { MeshNode } from "./families";
@@ -10,7 +10,7 @@ export interface Filter {
   region: string;
 }
 
-export const NO_REGION = "none"; // an empty word in an address is no choice at all
+export const NO_REGION = "none"; // an empty parameter means no choice
 
 export function useFilter(): Filter {
   const [words] = useParam("q");

@@ -1,12 +1,13 @@
 "use client";
 // Moves the view: wheel, pinch, drag, keys and buttons.
 import { type KeyboardEvent, type PointerEvent, type RefObject, useCallback, useEffect, useRef, useState } from "react";
-import { panView, type Size, type View, WHOLE, zoomView } from "./view";
+import type { Size } from "@/lib/use-size";
+import { panView, type View, WHOLE, zoomView } from "./view";
 
 const STEP = 1.6;
 const PAN = 60;
 const GLIDE_MS = 280;
-const STILL = 4; // a press that moves less is a click
+const STILL = 4; // a press that moves less far is a click
 
 export function isStill(): boolean {
   return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -38,7 +39,6 @@ export function useMapView(place: RefObject<HTMLElement | null>, size: Size | nu
     [set],
   );
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
-  // Another size is another map: what was seen of the old one means nothing.
   // biome-ignore lint/correctness/useExhaustiveDependencies: only when the size changes
   useEffect(() => set(WHOLE), [size?.width, size?.height]);
 
@@ -78,7 +78,7 @@ function between(from: View, to: View, share: number): View {
   return { k: mix(from.k, to.k), x: mix(from.x, to.x), y: mix(from.y, to.y) };
 }
 
-/** React's own listeners cannot keep the page from scrolling. Where the map cannot go farther out, the page scrolls. */
+/** React's listeners are passive and cannot stop the page from scrolling. At the widest view, the page does scroll. */
 function useWheel(place: RefObject<HTMLElement | null>, now: Now, set: (view: View) => void): void {
   useEffect(() => {
     const element = place.current;
@@ -94,7 +94,7 @@ function useWheel(place: RefObject<HTMLElement | null>, now: Now, set: (view: Vi
   }, [place, now, set]);
 }
 
-/** One finger or the mouse moves, two fingers zoom. `wasDrag` tells whether the last press moved. */
+/** One finger or the mouse pans, two fingers zoom. `wasDrag`: the last press was not a click. */
 function usePointers(now: Now, set: (view: View) => void) {
   const down = useRef(new Map<number, { x: number; y: number }>());
   const travelled = useRef(0);

@@ -1,11 +1,11 @@
 "use client";
-// The pool's numbers every few seconds, and the list of nodes whenever it has become another one.
+// The pool's numbers every few seconds, and the list of nodes whenever its version has changed.
 import { useEffect, useRef } from "react";
 import { $api } from "@/lib/api/client";
 
 const EVERY_MS = 3000;
-/** A list of thousands is asked for less often: so many nodes cost a second of waiting. */
-const NODES_A_SECOND = 500;
+/** Long lists are fetched less often: a second later for each so many nodes. */
+const NODES_PER_SECOND = 500;
 
 export function useMesh() {
   const mesh = $api.useQuery("get", "/mesh", undefined, { refetchInterval: EVERY_MS });
@@ -15,10 +15,10 @@ export function useMesh() {
   const known = nodes.data?.version;
   const size = nodes.data?.nodes.length ?? 0;
   const { data, dataUpdatedAt } = mesh;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: every answer of the counters is a reason to look
+  // biome-ignore lint/correctness/useExhaustiveDependencies: checked after every answer with the numbers
   useEffect(() => {
     if (!data || known === undefined || known === data.version || isFetching) return;
-    if (Date.now() - asked.current < (size / NODES_A_SECOND) * 1000) return;
+    if (Date.now() - asked.current < (size / NODES_PER_SECOND) * 1000) return;
     asked.current = Date.now();
     void refetch();
   }, [data, dataUpdatedAt, known, isFetching, refetch, size]);

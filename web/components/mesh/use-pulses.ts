@@ -1,12 +1,12 @@
 "use client";
-// Nodes on which something began or ended since the last look send out a ring, once.
+// A ring spreads from each node on which a job has started or ended.
 import { type RefObject, useEffect, useRef } from "react";
+import type { Size } from "@/lib/use-size";
 import { drawPulse, type Palette, prepare } from "./draw";
 import type { MeshNode } from "./families";
 import type { Mark } from "./marks";
 import { tierColour } from "./tiers";
 import { isStill } from "./use-map-view";
-import type { Size } from "./view";
 
 const LASTS_MS = 1400;
 const AT_ONCE = 40;

@@ -1,13 +1,10 @@
-// Which part of the map is seen: scaled by k, then moved. Always inside the map.
+// The visible part of the map: scaled by k, then moved. Always inside the map.
+import type { Size } from "@/lib/use-size";
+
 export interface View {
   k: number;
   x: number;
   y: number;
-}
-
-export interface Size {
-  width: number;
-  height: number;
 }
 
 export const WHOLE: View = { k: 1, x: 0, y: 0 };
@@ -19,7 +16,7 @@ function clampView(view: View, { width, height }: Size): View {
   return { k, x: clamp(view.x, width), y: clamp(view.y, height) };
 }
 
-/** Closer by a factor; what is at (x, y) stays there. */
+/** Zooms by a factor around the point (x, y). */
 export function zoomView(view: View, size: Size, by: { factor: number; x: number; y: number }): View {
   const k = Math.min(CLOSEST, Math.max(1, view.k * by.factor));
   const grown = k / view.k;
@@ -30,7 +27,7 @@ export function panView(view: View, size: Size, by: { x: number; y: number }): V
   return clampView({ ...view, x: view.x + by.x, y: view.y + by.y }, size);
 }
 
-/** The places between these corners of the whole map fill the view. */
+/** The view that shows this part of the whole map. */
 export function fitView(size: Size, box: { left: number; top: number; right: number; bottom: number }): View {
   const room = 0.7;
   const across = Math.max(box.right - box.left, 1e-3);

@@ -1,5 +1,5 @@
 "use client";
-// The map of the nodes that are online. Asked for on its own: the Earth is a tenth of a megabyte.
+// The map of the nodes that are online. Loaded separately from the page.
 import { Minus, Plus, RotateCcw } from "lucide-react";
 import {
   type KeyboardEvent,
@@ -15,32 +15,34 @@ import {
 import { IconButton } from "@/components/ui/button";
 import { retryImport } from "@/lib/retry-import";
 import { useTheme } from "@/lib/theme";
+import { type Size, useSize } from "@/lib/use-size";
 import { drawLand, drawMarks, type Palette, prepare, readPalette } from "./draw";
 import type { MeshNode } from "./families";
 import { MapTip, wordsOf } from "./map-tip";
 import { type Mark, makeMarks, markAt } from "./marks";
 import { useMapView } from "./use-map-view";
 import { usePulses } from "./use-pulses";
-import { fitView, type Size, type View } from "./view";
+import { fitView, type View } from "./view";
 import { type Atlas, loadAtlas, makeWorld, project, type World } from "./world";
 
 interface WorldMapProps {
   nodes: MeshNode[];
   onOpen: (id: string) => void;
-  children?: ReactNode; // over the map: why it is empty
+  children?: ReactNode; // shown over the map
 }
 
 const HELP =
-  "Arrow keys move the map, plus and minus zoom, 0 shows the whole world, N and P go through the marks, Enter opens one. The table below has the same nodes.";
+  "Arrow keys move the map, plus and minus zoom, 0 shows the whole world, N and P select the next or previous mark, Enter opens it. The table below has the same nodes.";
 
 export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
   const place = useRef<HTMLDivElement>(null);
   const layers = { land: useRef<HTMLCanvasElement>(null), nodes: useRef<HTMLCanvasElement>(null) };
   const pulses = useRef<HTMLCanvasElement>(null);
-  const size = useSize(place);
+  const measured = useSize(place);
+  const size = measured.width > 0 ? measured : null;
   const palette = usePalette();
   const map = useMapView(place, size);
-  const [chosenId, setChosenId] = useState(""); // of the first node of the mark: marks come and go with every look
+  const [chosenId, setChosenId] = useState(""); // of the mark's first node: marks are made anew with every view
   const [said, setSaid] = useState("");
   const marks = useMarks(nodes, { size, view: map.view });
   const chosen = chosenId ? marks.made.findIndex((mark) => idOf(mark, nodes) === chosenId) : -1;
@@ -90,20 +92,20 @@ export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
         onPointerLeave={() => setChosenId("")}
       >
         {[layers.land, layers.nodes, pulses].map((layer, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: they never change places
+          // biome-ignore lint/suspicious/noArrayIndexKey: the layers stay in their places
           <canvas key={index} ref={layer} className="pointer-events-none absolute inset-0 size-full" />
         ))}
       </div>
       {mark && size && <MapTip mark={mark} nodes={nodes} size={size} />}
       <div className="absolute bottom-3 left-3 flex rounded-control border border-line bg-surface/90">
         <IconButton label="Zoom in" onClick={map.closer}>
-          <Plus size={17} aria-hidden="true" />
+          <Plus />
         </IconButton>
         <IconButton label="Zoom out" onClick={map.farther} disabled={map.view.k === 1}>
-          <Minus size={17} aria-hidden="true" />
+          <Minus />
         </IconButton>
         <IconButton label="Show the whole world" onClick={map.whole} disabled={map.view.k === 1}>
-          <RotateCcw size={16} aria-hidden="true" />
+          <RotateCcw />
         </IconButton>
       </div>
       <p id="mesh-map-help" className="sr-only">
@@ -132,7 +134,7 @@ interface Marks {
 }
 
 function useMarks(nodes: MeshNode[], { size, view }: { size: Size | null; view: View }): Marks {
-  const [atlas, setAtlas] = useState<Atlas | null>(); // null: it does not come, and nodes alone are better than nothing
+  const [atlas, setAtlas] = useState<Atlas | null>(); // null: not available, so only the nodes are drawn
   useEffect(() => {
     const load = () => loadAtlas().then(setAtlas);
     load().catch(() => {
@@ -163,7 +165,7 @@ interface Scene {
   layers: { land: RefObject<HTMLCanvasElement | null>; nodes: RefObject<HTMLCanvasElement | null> };
 }
 
-/** Each drawing leaves its time, from places to pixels, as a "mesh-draw" of the browser's performance. */
+/** Records the time of each drawing as the performance measure "mesh-draw". */
 function useDrawing({ nodes, marks, palette, view, chosen, layers }: Scene): void {
   const drawn = useRef<unknown[]>([]);
   useLayoutEffect(() => {
@@ -186,27 +188,10 @@ function same(one: unknown[], other: unknown[]): boolean {
   return one.length === other.length && one.every((value, index) => value === other[index]);
 }
 
-function useSize(place: RefObject<HTMLElement | null>): Size | null {
-  const [size, setSize] = useState<Size | null>(null);
-  useEffect(() => {
-    const element = place.current;
-    if (!element) return;
-    const measure = () => {
-      const [width, height] = [element.clientWidth, element.clientHeight];
-      if (width > 0 && height > 0) setSize((old) => (old?.width === width && old.height === height ? old : { width, height }));
-    };
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
-    measure();
-    return () => observer.disconnect();
-  }, [place]);
-  return size;
-}
-
 function usePalette(): Palette | null {
   const theme = useTheme();
   const [palette, setPalette] = useState<Palette | null>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the theme says which colours there are
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a theme has its own colours
   useEffect(() => setPalette(readPalette()), [theme]);
   return palette;
 }

@@ -1,4 +1,4 @@
-// The Earth in pixels: land and borders once for a size of the map, and where a place is on it.
+// Land, borders and places in pixels of a map of a certain size.
 
 export interface World {
   width: number;
@@ -16,7 +16,7 @@ export interface Atlas {
   borders: string;
 }
 
-// Drawn by `npm run atlas`. A file of its own, not a part of the program: it is data, and a browser keeps it.
+// Made by `npm run atlas`. A separate file, so that browsers cache it.
 const ATLAS = new URL("./atlas.json", import.meta.url);
 const UNIT = 500;
 
@@ -29,7 +29,7 @@ export async function loadAtlas(): Promise<Atlas> {
 const MARGIN = 12;
 const RADIANS = Math.PI / 180;
 
-/** Natural Earth, by the polynomials of Šavrič, Patterson and Jenny; x to the right, y down. */
+/** The Natural Earth projection, by the polynomials of Šavrič, Patterson and Jenny; y points down. */
 function natural(lat: number, lon: number): [number, number] {
   const phi = lat * RADIANS;
   const phi2 = phi * phi;
@@ -39,10 +39,10 @@ function natural(lat: number, lon: number): [number, number] {
   return [x, -y];
 }
 
-/** Where people live: Antarctica would take a fifth of the room. */
+/** Without Antarctica, which would take a fifth of the space. */
 const SHOWN = { west: natural(0, -172)[0], east: natural(0, 180)[0], north: natural(78, 0)[1], south: natural(-54, 0)[1] };
 
-/** Without an atlas the places are known all the same, and nodes can be drawn. */
+/** Without an atlas, places can still be drawn. */
 export function makeWorld(width: number, height: number, atlas: Atlas | null): World {
   const { west, east, north, south } = SHOWN;
   const scale = Math.min((width - 2 * MARGIN) / (east - west), (height - 2 * MARGIN) / (south - north));

@@ -1,10 +1,11 @@
 "use client";
+// Two steps: create a code; then run a command on the machine and watch it join.
 import type { Route } from "next";
-// From a code to a node that works: which kind, what to type, and a list that ticks itself.
 import { useRouter, useSearchParams } from "next/navigation";
 import { useCallback, useState } from "react";
-import { Back } from "@/components/ui/back";
+
 import { Card } from "@/components/ui/card";
+import { Back } from "@/components/ui/detail";
 import { Page } from "@/components/ui/page";
 import { Empty } from "@/components/ui/states";
 import type { Schemas } from "@/lib/api/client";
@@ -22,12 +23,12 @@ export function AddNode() {
   return (
     <Page
       title="Add a node"
-      above={<Back href="/nodes">Nodes</Back>}
+      above={<Back kind="node" />}
       note="A Linux machine that asks the hub for work. It opens no port and runs other people's jobs in a sandbox."
     >
       {!lends ? (
         <Card>
-          <Empty title="Your account may not lend machines.">
+          <Empty title="Your account may not lend machines">
             <p>An administrator can give it the role “provider”.</p>
           </Empty>
         </Card>
@@ -50,7 +51,7 @@ export function AddNode() {
 
 const KEPT = "computepool.joining";
 
-/** The hub shows a code once. This tab remembers it, so that leaving the page and coming back loses nothing. */
+/** The hub shows a code once. This tab remembers it, so that one can leave the page and come back. */
 function useMadeCode(id: string | null) {
   const [latest, setLatest] = useState<MadeCode | null>(null);
   const keep = useCallback((code: MadeCode) => {

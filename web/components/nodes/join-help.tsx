@@ -1,5 +1,5 @@
 "use client";
-// The usual troubles of a machine that joins, step by step, with what to type (docs/node.md).
+// The usual problems of a machine that joins, by step, with the commands that help (docs/node.md).
 import type { ReactNode } from "react";
 import { Code } from "@/components/ui/copy";
 import type { Schemas } from "@/lib/api/client";
@@ -35,7 +35,7 @@ const HELP: Record<StepName, ReactNode> = {
         <code className="font-mono">pool node start</code> must stay running: in a terminal, or as a service. The machine needs
         outgoing connections only.
       </li>
-      <li>The first start builds what jobs see instead of your files, which takes a while on a slow disk.</li>
+      <li>The first start builds the file system that jobs see, which takes a while on a slow disk.</li>
       <li>
         Its own status:
         <div className="mt-1.5">
@@ -52,7 +52,7 @@ const HELP: Record<StepName, ReactNode> = {
           <Code text="sudo apt install bubblewrap" label="Command that installs bubblewrap" />
         </div>
       </li>
-      <li>Ubuntu 24.04 and newer forbid user namespaces to programs that AppArmor does not know.</li>
+      <li>Ubuntu 24.04 and newer allow user namespaces only to programs with an AppArmor profile.</li>
       <li>
         This shows what is missing and how to install it:
         <div className="mt-1.5">
@@ -65,15 +65,15 @@ const HELP: Record<StepName, ReactNode> = {
   hardware: (
     <List>
       <li>The node measures itself while no job runs. A new job interrupts the measurement, and it is repeated later.</li>
-      <li>Until then its stated hardware counts. You need to do nothing.</li>
+      <li>Until then the hardware that it states counts. There is nothing to do.</li>
     </List>
   ),
   ready: (
     <List>
       <li>A paused or draining node takes no jobs: resume it on its page.</li>
-      <li>After three faults of its own in a row, a node gets no jobs for some minutes.</li>
+      <li>After three faults in a row, a node gets no jobs for some minutes.</li>
       <li>
-        Why it has no work, on that machine:
+        To see why it has no work, run on that machine:
         <div className="mt-1.5">
           <Code text="pool node why" label="Command that says why" />
         </div>
@@ -83,8 +83,8 @@ const HELP: Record<StepName, ReactNode> = {
   job: (
     <List>
       <li>The node is ready. It gets a job when one is waiting that fits, which can take a while in a quiet pool.</li>
-      <li>A new node gets one job of other people at a time until a few are verified. Your own jobs are not limited.</li>
-      <li>With a floor above the price, it gets no jobs of other people.</li>
+      <li>A new node gets one job of other people at a time, until a few were verified. Your own jobs are not limited.</li>
+      <li>If its floor is above the price, it gets no jobs of other people.</li>
     </List>
   ),
 };

@@ -1,5 +1,4 @@
 "use client";
-import type { Route } from "next";
 import { useEffect } from "react";
 import { Badge } from "@/components/ui/badge";
 import { ButtonLink } from "@/components/ui/button";
@@ -9,14 +8,16 @@ import { Notice, QueryView } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
 import { useNow } from "@/lib/clock";
 import { duration } from "@/lib/format";
+import { nodeHref } from "@/lib/links";
 import type { MadeCode } from "./add-node";
 import { JoinSteps } from "./join-steps";
-import { nodeHref } from "./node-list";
 
 type Status = Schemas["JoinStatus"];
 
-const EVERY_MS = 1500; // somebody sits in front of it and waits
+const EVERY_MS = 1500;
 const DONE_EVERY_MS = 15_000;
+
+const LIVE_NOTE = "This list is updated live. You can leave the page and come back.";
 
 interface JoinProps {
   id: string;
@@ -24,7 +25,7 @@ interface JoinProps {
   forget: () => void;
 }
 
-/** The second step: what to type, and how far the machine has come. */
+/** The second step: the commands, and the progress of the machine. */
 export function JoinProgress({ id, made, forget }: JoinProps) {
   const query = $api.useQuery(
     "get",
@@ -41,7 +42,7 @@ export function JoinProgress({ id, made, forget }: JoinProps) {
       {(status) => (
         <div className="grid min-w-0 gap-5 xl:grid-cols-2 xl:items-start">
           <div className="grid min-w-0 gap-5">
-            {status.open && (made ? <WhatToType made={made} status={status} /> : <CodeHidden status={status} />)}
+            {status.open && (made ? <Commands made={made} status={status} /> : <CodeHidden status={status} />)}
             {!status.open && <Over status={status} />}
           </div>
           <Checklist status={status} />
@@ -56,17 +57,17 @@ function isOver(status: Status | undefined): boolean {
   return status.state === "expired" || (status.nodes ?? []).every((node) => node.complete);
 }
 
-function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
+function Commands({ made, status }: { made: MadeCode; status: Status }) {
   const commands = made.commands ?? [];
-  // What comes after the command with the code is for another day.
-  const joins = commands.findIndex((command) => command.command.includes(made.code)) + 1;
-  const [now, later] = [commands.slice(0, joins), commands.slice(joins)];
+  // The commands after the one with the code are for later.
+  const joinEnd = commands.findIndex((command) => command.command.includes(made.code)) + 1;
+  const [now, later] = [commands.slice(0, joinEnd), commands.slice(joinEnd)];
   return (
     <Card title="Run this on the machine" aside={<CountDown untilMs={status.expires_at_ms} />}>
       {made.warning && <Notice tone="warn">{made.warning}</Notice>}
       <ol className="grid grid-cols-1 gap-4">
         {now.map((command, at) => (
-          <ToType key={command.command} command={command} number={at + 1} />
+          <Command key={command.command} command={command} number={at + 1} />
         ))}
       </ol>
       <div className="mt-5 grid grid-cols-1 gap-1.5 border-line border-t pt-4">
@@ -76,13 +77,13 @@ function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
           {status.hosts > 1
             ? `It lets ${status.hosts} machines join as yours. Give it only to people you trust.`
             : "It works once. Whoever uses it lends a machine in your name."}{" "}
-          The hub does not show it again; this browser tab remembers it until it is used.
+          The hub does not show it again. This browser tab remembers it until it is used.
         </p>
       </div>
       {later.length > 0 && (
         <ul className="mt-5 grid grid-cols-1 gap-4 border-line border-t pt-4">
           {later.map((command) => (
-            <ToType key={command.command} command={command} />
+            <Command key={command.command} command={command} />
           ))}
         </ul>
       )}
@@ -90,7 +91,7 @@ function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
   );
 }
 
-function ToType({ command, number }: { command: Schemas["JoinCommand"]; number?: number }) {
+function Command({ command, number }: { command: Schemas["JoinCommand"]; number?: number }) {
   return (
     <li className="grid grid-cols-1 gap-1.5">
       <p className="flex gap-2">
@@ -108,7 +109,7 @@ function CountDown({ untilMs }: { untilMs: number }) {
   return (
     <Badge tone={left < 60_000 ? "warn" : "neutral"}>
       <span role="timer" className="num">
-        {left > 0 ? `works for another ${duration(Math.max(left, 1000)).replace(/\.\d+/, "")}` : "ended"}
+        {left > 0 ? `expires in ${duration(Math.max(left, 1000)).replace(/\.\d+/, "")}` : "expired"}
       </span>
     </Badge>
   );
@@ -118,7 +119,7 @@ function CodeHidden({ status }: { status: Status }) {
   return (
     <Card title="The code was shown once" aside={<CountDown untilMs={status.expires_at_ms} />}>
       <div className="grid gap-3">
-        <p>It still works if you noted it. If not, create another one: an unused code expires and does no harm.</p>
+        <p>If you noted it, it still works. Otherwise create another one; the unused code expires.</p>
         <ButtonLink href="/nodes/add" className="justify-self-start">
           Create another code
         </ButtonLink>
@@ -136,7 +137,7 @@ function Over({ status }: { status: Status }) {
         <div className="flex flex-wrap gap-2">
           {node && (
             <ButtonLink href={nodeHref(node.node_id)} look="primary">
-              To {node.name}
+              Open {node.name}
             </ButtonLink>
           )}
           <ButtonLink href="/nodes/add" look={node ? "secondary" : "primary"}>
@@ -154,7 +155,7 @@ function Checklist({ status }: { status: Status }) {
     <div className="grid min-w-0 gap-5">
       {status.hosts > 1 && <Notice>{status.sentence}</Notice>}
       {nodes.length === 0 ? (
-        <Card title="Next steps" note="The list updates by itself; you can leave this page and come back.">
+        <Card title="Next steps" note={LIVE_NOTE}>
           <JoinSteps steps={status.steps} />
         </Card>
       ) : (
@@ -162,11 +163,9 @@ function Checklist({ status }: { status: Status }) {
           <Card
             key={node.node_id}
             title={node.name}
-            note={
-              node.complete ? "It is part of the pool." : "The list updates by itself; you can leave this page and come back."
-            }
+            note={node.complete ? "The node is part of the pool." : LIVE_NOTE}
             aside={
-              <ButtonLink small href={nodeHref(node.node_id) as Route}>
+              <ButtonLink small href={nodeHref(node.node_id)}>
                 Open the node
               </ButtonLink>
             }

@@ -9,16 +9,15 @@ import { JoinHelp } from "./join-help";
 
 type Step = Schemas["JoinStep"];
 
-const LONG_MS = 20_000; // then it is worth to look what is wrong
+const LONG_MS = 20_000; // after so long, help is shown
 
 const LOOKS = {
-  done: { word: "done", icon: <Check size={15} aria-hidden="true" />, look: "bg-good-soft text-good" },
-  warning: { word: "done, with a warning", icon: <TriangleAlert size={15} aria-hidden="true" />, look: "bg-warn-soft text-warn" },
-  skipped: { word: "skipped", icon: <Minus size={15} aria-hidden="true" />, look: "bg-sunken text-muted" },
+  done: { word: "done", icon: <Check />, look: "bg-good-soft text-good" },
+  warning: { word: "done, with a warning", icon: <TriangleAlert />, look: "bg-warn-soft text-warn" },
+  skipped: { word: "skipped", icon: <Minus />, look: "bg-sunken text-muted" },
   waiting: { word: "waiting", icon: null, look: "border border-line-strong/60 text-muted" },
 };
 
-/** What happens while a machine becomes a node; the hub says how far it is. */
 export function JoinSteps({ steps }: { steps: Step[] }) {
   const current = steps.find((step) => step.state === "waiting")?.name;
   return (
@@ -54,7 +53,7 @@ function OneStep({ step, current }: { step: Step; current: boolean }) {
   );
 }
 
-/** Folded up; opens by itself when the step takes long. */
+/** Opens by itself when the step takes long. */
 function Trouble({ step }: { step: Step }) {
   const [open, setOpen] = useState(step.state === "warning");
   useEffect(() => {
@@ -63,7 +62,7 @@ function Trouble({ step }: { step: Step }) {
   }, []);
   return (
     <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="mt-1.5">
-      <summary className="text-accent text-sm">{step.state === "warning" ? "What to do" : "Does it take long?"}</summary>
+      <summary className="text-accent text-sm">{step.state === "warning" ? "What to do" : "Taking long?"}</summary>
       <div className="mt-2 rounded-control bg-sunken p-3 text-sm">
         <JoinHelp name={step.name} />
       </div>

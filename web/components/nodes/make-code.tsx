@@ -1,19 +1,18 @@
 "use client";
 import { Monitor, Server } from "lucide-react";
 import type { Route } from "next";
-import { type FormEvent, type ReactNode, useState } from "react";
+import { type ReactNode, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { Confirm } from "@/components/ui/dialog";
 import { SelectField, TextField } from "@/components/ui/field";
+import { Form } from "@/components/ui/form";
 import { Link } from "@/components/ui/link";
-import { Notice } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
-import { $api } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
+import { $api, answerOf, client } from "@/lib/api/client";
+import { useFields } from "@/lib/use-fields";
 import type { MadeCode } from "./add-node";
-import { useRenewNodes } from "./use-node";
 
 const HOURS = [
   { value: "3600", label: "an hour" },
@@ -24,57 +23,29 @@ const HOURS = [
 /** The first step: one machine, or several with one code. */
 export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
   const [many, setMany] = useState(false);
-  const [hosts, setHosts] = useState("5");
-  const [life, setLife] = useState("3600");
+  const { fields, text } = useFields({ hosts: "5", lifetime_s: "3600" });
   const make = $api.useMutation("post", "/nodes/codes", { onSuccess: onMade });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    make.mutate({ body: many ? { hosts: Number(hosts), lifetime_s: Number(life) } : { hosts: 1 } });
-  };
-  const problem = make.error ? asProblem(make.error) : null;
+  const send = () =>
+    make.mutate({ body: many ? { hosts: Number(fields.hosts), lifetime_s: Number(fields.lifetime_s) } : { hosts: 1 } });
   return (
     <Card title="What do you want to lend?">
-      <form onSubmit={submit} className="grid gap-4">
+      <Form send={send} sending={make} action="Create a code">
         <fieldset className="grid gap-3 sm:grid-cols-2">
           <legend className="sr-only">How many machines</legend>
-          <Kind chosen={!many} choose={() => setMany(false)} icon={<Monitor size={20} aria-hidden="true" />} title="One machine">
+          <Kind chosen={!many} choose={() => setMany(false)} icon={<Monitor size={20} />} title="One machine">
             A single-use code for one computer.
           </Kind>
-          <Kind
-            chosen={many}
-            choose={() => setMany(true)}
-            icon={<Server size={20} aria-hidden="true" />}
-            title="Several machines"
-          >
+          <Kind chosen={many} choose={() => setMany(true)} icon={<Server size={20} />} title="Several machines">
             One code for a rack, a lab or a small mesh: run the same command on each.
           </Kind>
         </fieldset>
         {many && (
           <div className="grid gap-4 sm:grid-cols-2">
-            <TextField
-              label="How many machines"
-              type="number"
-              min={1}
-              max={1000}
-              required
-              value={hosts}
-              onChange={(event) => setHosts(event.target.value)}
-              error={problem?.field === "hosts" ? problem.detail : undefined}
-            />
-            <SelectField
-              label="Valid for"
-              options={HOURS}
-              value={life}
-              onChange={(event) => setLife(event.target.value)}
-              error={problem?.field === "lifetime_s" ? problem.detail : undefined}
-            />
+            <TextField label="How many machines" type="number" min={1} max={1000} required {...text("hosts")} />
+            <SelectField label="Valid for" options={HOURS} {...text("lifetime_s")} />
           </div>
         )}
-        {problem && !["hosts", "lifetime_s"].includes(problem.field ?? "") && <Notice tone="bad">{problem.detail}</Notice>}
-        <Button type="submit" look="primary" pending={make.isPending} className="justify-self-start">
-          Create a code
-        </Button>
-      </form>
+      </Form>
     </Card>
   );
 }
@@ -106,15 +77,13 @@ function Kind({ chosen, choose, icon, title, children }: KindProps) {
   );
 }
 
-/** Codes for several machines live for hours: what became of them, and an end to them. */
+/** Codes that still work. Those for several machines live for hours. */
 export function OpenCodes() {
   const query = $api.useQuery("get", "/nodes/codes");
-  const renew = useRenewNodes();
-  const end = $api.useMutation("delete", "/nodes/codes/{code_id}");
   const codes = query.data?.codes ?? [];
   if (codes.length === 0) return null;
   return (
-    <Card title="Open codes" note="Codes are shown only once, when they are created.">
+    <Card title="Open codes" note="The codes themselves are shown only when they are created.">
       <ul className="divide-y divide-line">
         {codes.map((code) => (
           <li key={code.id} className="flex flex-wrap items-center justify-between gap-x-4 gap-y-2 py-2.5">
@@ -124,21 +93,18 @@ export function OpenCodes() {
               </Link>
               <span className="text-muted">
                 {" "}
-                · ends <Ago ms={code.expires_at_ms} />
+                · expires <Ago ms={code.expires_at_ms} />
               </span>
             </span>
             <Confirm
               trigger={(open) => (
                 <Button small onClick={open}>
-                  End it
+                  Revoke
                 </Button>
               )}
               title="Revoke this code?"
               action="Revoke"
-              confirm={async () => {
-                await end.mutateAsync({ params: { path: { code_id: code.id } } });
-                await renew();
-              }}
+              confirm={() => answerOf(client.DELETE("/nodes/codes/{code_id}", { params: { path: { code_id: code.id } } }))}
             >
               No more machines can join with it. Those that joined stay.
             </Confirm>

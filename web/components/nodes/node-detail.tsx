@@ -1,13 +1,9 @@
 "use client";
-// One node: what it does, what it earns, how far the pool relies on it, and what its owner says about it.
 import { useState } from "react";
-import { Back } from "@/components/ui/back";
-import { MissingPage } from "@/components/ui/missing-page";
+import { Back, Detail } from "@/components/ui/detail";
 import { Page } from "@/components/ui/page";
-import { Skeleton } from "@/components/ui/states";
 import { type Tab, Tabs } from "@/components/ui/tabs";
-import { errorToShow } from "@/lib/api/problem";
-import { useParam } from "@/lib/use-params";
+import { $api } from "@/lib/api/client";
 import { useUnsavedChanges } from "@/lib/use-unsaved-changes";
 import { NodeActions } from "./node-actions";
 import { NodeState, type NodeView } from "./node-cells";
@@ -16,21 +12,20 @@ import { NodeOverview } from "./node-overview";
 import { NodeReputation } from "./node-reputation";
 import { NodeRules } from "./node-rules";
 import type { Draft } from "./rules-draft";
-import { useNode } from "./use-node";
 
-const BACK = <Back href="/nodes">Nodes</Back>;
+const EVERY_MS = 5000; // the stream of news does not report a node's load
 
 export function NodeDetail({ id }: { id: string }) {
-  const query = useNode(id);
-  if (query.data) return <Known node={query.data} />;
-  const error = errorToShow(query);
-  if (error) return <MissingPage kind="node" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
-  return <DetailSkeleton />;
+  const query = $api.useQuery("get", "/nodes/{node_id}", { params: { path: { node_id: id } } }, { refetchInterval: EVERY_MS });
+  return (
+    <Detail kind="node" id={id} query={query}>
+      {(node) => <Known node={node} />}
+    </Detail>
+  );
 }
 
 function Known({ node }: { node: NodeView }) {
-  const [tab, setTab] = useParam("tab");
-  // Kept here, so that looking at another tab loses nothing that was typed.
+  // Kept here, so that another tab loses nothing that was typed.
   const [draft, setDraft] = useState<Draft | null>(null);
   const leaving = useUnsavedChanges(draft !== null);
   const tabs: Tab[] = [
@@ -48,7 +43,7 @@ function Known({ node }: { node: NodeView }) {
   return (
     <Page
       title={node.name}
-      above={BACK}
+      above={<Back kind="node" />}
       heading={
         <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
           <span className="min-w-0 break-words">{node.name}</span>
@@ -65,28 +60,7 @@ function Known({ node }: { node: NodeView }) {
       actions={<NodeActions node={node} />}
     >
       {leaving}
-      <Tabs label="About this node" tabs={tabs} value={tab || "overview"} onChange={setTab} />
-    </Page>
-  );
-}
-
-function DetailSkeleton() {
-  return (
-    <Page
-      title="Node"
-      above={BACK}
-      heading={
-        <>
-          <span className="sr-only">Node</span>
-          <Skeleton className="h-8 w-56" />
-        </>
-      }
-    >
-      <div role="status" aria-label="Loading" className="grid gap-5">
-        <Skeleton className="h-9 w-80" />
-        <Skeleton className="h-28" />
-        <Skeleton className="h-96" />
-      </div>
+      <Tabs label="About this node" tabs={tabs} />
     </Page>
   );
 }

@@ -1,6 +1,6 @@
 "use client";
 import { ButtonLink } from "@/components/ui/button";
-import { Card, Stat, Stats } from "@/components/ui/card";
+import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
 import { Notice, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
@@ -10,7 +10,6 @@ import { NodeFloor } from "./node-floor";
 
 const EVERY_MS = 10_000; // prices move every few seconds
 
-/** What it could earn at today's prices, what it really earned, and what it wants at least. */
 export function NodeEarnings({ node }: { node: NodeView }) {
   const query = $api.useQuery(
     "get",
@@ -76,20 +75,12 @@ function Sales({ sales }: { sales: Schemas["Sale"][] }) {
                 {sale.in_money ? "the price meets its floor" : "its floor is above the price"}
               </span>
             </p>
-            <dl className="grid grid-cols-2 gap-x-6 gap-y-2 sm:grid-cols-4">
-              <Amount name="Spot price" hint="per unit-hour, fee included">
-                <Money micro={sale.spot} />
-              </Amount>
-              <Amount name="Per hour" hint="when fully used">
-                <Money micro={sale.per_hour} />
-              </Amount>
-              <Amount name="Per day" hint={`at the use of its zone: ${ppm(sale.utilisation_ppm)}`}>
-                <Money micro={sale.per_day} />
-              </Amount>
-              <Amount name="Floor" hint="per unit-hour, after the fee">
-                {sale.floor > 0 ? <Money micro={sale.floor} /> : "No minimum price set"}
-              </Amount>
-            </dl>
+            <Facts columns={2}>
+              <Amount name="Spot price" micro={sale.spot} note="per unit-hour, fee included" />
+              <Amount name="Floor" micro={sale.floor > 0 ? sale.floor : null} note="per unit-hour, after the fee" />
+              <Amount name="Per hour" micro={sale.per_hour} note="when fully used" />
+              <Amount name="Per day" micro={sale.per_day} note={`at the zone's utilisation of ${ppm(sale.utilisation_ppm)}`} />
+            </Facts>
           </li>
         ))}
       </ul>
@@ -97,12 +88,11 @@ function Sales({ sales }: { sales: Schemas["Sale"][] }) {
   );
 }
 
-function Amount({ name, hint, children }: { name: string; hint: string; children: React.ReactNode }) {
+function Amount({ name, micro, note }: { name: string; micro: number | null; note: string }) {
   return (
-    <div>
-      <dt className="text-muted text-sm">{name}</dt>
-      <dd className="num font-medium text-lg leading-snug">{children}</dd>
-      <dd className="text-muted text-sm">{hint}</dd>
-    </div>
+    <Fact name={name}>
+      <span className="num font-medium text-lg leading-snug">{micro === null ? "none" : <Money micro={micro} />}</span>
+      <p className="text-muted text-sm">{note}</p>
+    </Fact>
   );
 }

@@ -1,18 +1,18 @@
 "use client";
-// The least that an owner takes: for this node, or for all that have no floor of their own.
-import { type FormEvent, useState } from "react";
+// The lowest price that an owner accepts: for this node, or for all nodes without a floor of their own.
+import { useMutation } from "@tanstack/react-query";
+import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
-import { TextField } from "@/components/ui/field";
+import { CreditsField } from "@/components/ui/field";
+import { Form } from "@/components/ui/form";
 import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
-import { credits, parseCredits } from "@/lib/format";
+import { parseCredits, plainCredits } from "@/lib/format";
 import { useAccount } from "@/lib/session";
 import type { NodeView } from "./node-cells";
-import { useRenewNodes } from "./use-node";
 
 export function NodeFloor({ node, earnings }: { node: NodeView; earnings: Schemas["NodeEarnings"] }) {
   const mine = useAccount().id === node.owner;
@@ -34,7 +34,7 @@ export function NodeFloor({ node, earnings }: { node: NodeView; earnings: Schema
   );
 }
 
-/** Only its owner's: an administrator who looks at somebody's node would set his own. */
+/** For the node's owner alone: an administrator would change their own default here. */
 function DefaultFloor() {
   const query = $api.useQuery("get", "/market/floor");
   const set = $api.useMutation("put", "/market/floor");
@@ -61,38 +61,16 @@ interface FloorFormProps {
 
 function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
   const toast = useToast();
-  const renew = useRenewNodes();
-  const [typed, setTyped] = useState(floor === null ? "" : credits(floor, { exact: true }).replaceAll(",", ""));
-  const [error, setError] = useState("");
-  const [pending, setPending] = useState(false);
-  const put = async (wanted: number | null) => {
-    setPending(true);
-    setError("");
-    try {
-      const view = await save(wanted);
-      toast.success(view.sentence);
-      await renew();
-    } catch (refusal) {
-      setError(asProblem(refusal).detail);
-    } finally {
-      setPending(false);
-    }
-  };
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    const wanted = parseCredits(typed);
-    if (wanted === null) setError("Enter an amount of credits, such as 6.50.");
-    else void put(wanted);
-  };
+  const [typed, setTyped] = useState(floor === null ? "" : plainCredits(floor));
+  const put = useMutation({ mutationFn: save, onSuccess: ({ sentence }) => toast.success(sentence) });
+  const send = () => put.mutate(parseCredits(typed));
   return (
-    <form onSubmit={submit} className="grid gap-3">
-      <TextField
+    <Form send={send} sending={put} action={`Save the ${label.toLowerCase()}`} ready={parseCredits(typed) !== null}>
+      <CreditsField
         label={label}
-        inputMode="decimal"
         unit="cr/h"
-        placeholder="No minimum price set"
+        placeholder="none"
         value={typed}
-        error={error}
         onChange={(event) => setTyped(event.target.value)}
       />
       {inherited !== null && (
@@ -100,16 +78,13 @@ function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
           This node has no floor of its own: your default of <Money micro={inherited} /> applies.
         </Notice>
       )}
-      <div className="flex flex-wrap gap-2">
-        <Button type="submit" look="primary" pending={pending}>
-          Save the {label.toLowerCase()}
-        </Button>
-        {floor !== null && (
-          <Button disabled={pending} onClick={() => void put(null)}>
-            Clear
+      {floor !== null && (
+        <div>
+          <Button small disabled={put.isPending} onClick={() => put.mutate(null)}>
+            Remove the {label.toLowerCase()}
           </Button>
-        )}
-      </div>
-    </form>
+        </div>
+      )}
+    </Form>
   );
 }

@@ -1,15 +1,16 @@
 "use client";
 import { Badge } from "@/components/ui/badge";
 import { Card, Fact, Facts } from "@/components/ui/card";
+import { Table } from "@/components/ui/table";
 import { Ago, Moment } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { count, megabytes } from "@/lib/format";
-import { cardWords, coreWords, type NodeView } from "./node-cells";
+import { coreText, gpuText, type NodeView } from "./node-cells";
 
 type Scores = Schemas["ScoresView"];
 
 const ROWS: { name: string; what: string; of: (scores: Scores) => string | null }[] = [
-  { name: "Core", what: "1,000 is a core of a server", of: (scores) => measurement(scores.cpu) },
+  { name: "Core", what: "a server core is 1,000", of: (scores) => measurement(scores.cpu) },
   { name: "Memory", what: "copied", of: (scores) => measurement(scores.memory_mb_s, "MB/s") },
   { name: "Disk", what: "written and read back", of: (scores) => measurement(scores.disk_mb_s, "MB/s") },
   { name: "Network", what: "from the hub", of: (scores) => measurement(scores.net_mb_s, "MB/s") },
@@ -18,24 +19,23 @@ const ROWS: { name: string; what: string; of: (scores: Scores) => string | null 
     what: "to the hub",
     of: (scores) => (scores.rtt_us == null ? null : `${(scores.rtt_us / 1000).toFixed(1)} ms`),
   },
-  { name: "GPUs", what: "half-precision products", of: cards },
+  { name: "GPUs", what: "half-precision products", of: gpus },
 ];
 
 function measurement(value: number | null | undefined, unit = ""): string | null {
   return value == null ? null : `${count(value)} ${unit}`.trim();
 }
 
-function cards(scores: Scores): string | null {
+function gpus(scores: Scores): string | null {
   const measured = scores.gflops?.filter((one) => one != null) ?? [];
   return measured.length ? measured.map((one) => `${count(Math.round(one / 1000))} TFLOPS`).join(", ") : null;
 }
 
-/** What it says it is, what was measured, and what it counts as. */
 export function NodeHardware({ node }: { node: NodeView }) {
   const found = node.hardware;
   const { profile } = node;
   return (
-    <Card title="Hardware" note={[coreWords(node), cardWords(node)].filter(Boolean).join(" · ")}>
+    <Card title="Hardware" note={[coreText(node), gpuText(node)].filter(Boolean).join(" · ")}>
       <div className="grid gap-4">
         {found && <p>{found.sentence}</p>}
         <Facts columns={3}>
@@ -59,7 +59,7 @@ export function NodeHardware({ node }: { node: NodeView }) {
         {profile.gpus && profile.gpus.length > 0 && (
           <ul className="grid gap-1">
             {profile.gpus.map((gpu, at) => (
-              // biome-ignore lint/suspicious/noArrayIndexKey: cards of one kind are told apart by their place
+              // biome-ignore lint/suspicious/noArrayIndexKey: GPUs of one kind differ only by position
               <li key={at} className="flex flex-wrap gap-x-2">
                 {gpu.name}
                 <span className="text-muted">
@@ -87,50 +87,37 @@ function Measured({ found }: { found: Schemas["HardwareView"] }) {
   const history = found.history ?? [];
   return (
     <>
-      <table className="w-full text-left">
-        <caption className="sr-only">Measured scores</caption>
-        <tbody>
-          {rows.map((row) => (
-            <tr key={row.name} className="border-line border-t">
-              <th scope="row" className="py-1.5 pr-3 font-normal">
+      <Table
+        rows={rows}
+        rowKey={(row) => row.name}
+        columns={[
+          {
+            cell: (row) => (
+              <>
                 {row.name} <span className="text-muted text-sm">{row.what}</span>
-              </th>
-              <td className="num py-1.5 text-right">{row.now}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+              </>
+            ),
+          },
+          { right: true, cell: (row) => row.now },
+        ]}
+      />
       {history.length > 0 && (
         <details>
-          <summary className="text-muted">Earlier measurements ({history.length})</summary>
-          <div className="mt-2 overflow-x-auto" role="region" aria-label="Earlier measurements" tabIndex={0}>
-            <table className="w-max min-w-full whitespace-nowrap text-left text-sm">
-              <thead className="text-muted">
-                <tr>
-                  <th className="py-1 pr-3 font-normal">When</th>
-                  {rows.map((row) => (
-                    <th key={row.name} className="py-1 pl-3 text-right font-normal">
-                      {row.name}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {history.map((one) => (
-                  <tr key={one.at_ms} className="border-line border-t">
-                    <td className="py-1 pr-3">
-                      <Moment ms={one.at_ms} />
-                    </td>
-                    {rows.map((row) => (
-                      <td key={row.name} className="num py-1 pl-3 text-right">
-                        {row.of(one.scores) ?? "–"}
-                      </td>
-                    ))}
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <summary className="mb-2 text-muted">Earlier measurements ({history.length})</summary>
+          <Table
+            label="Earlier measurements"
+            className="w-max min-w-full whitespace-nowrap text-sm"
+            rows={history}
+            rowKey={(one) => one.at_ms}
+            columns={[
+              { title: "When", cell: (one) => <Moment ms={one.at_ms} /> },
+              ...rows.map((row) => ({
+                title: row.name,
+                right: true,
+                cell: (one: (typeof history)[number]) => row.of(one.scores) ?? "–",
+              })),
+            ]}
+          />
         </details>
       )}
     </>

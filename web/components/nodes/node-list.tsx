@@ -1,35 +1,29 @@
 "use client";
-// All nodes of the pool, or one's own: a row each, as long as the list is.
 import { Plus, Server } from "lucide-react";
 import type { Route } from "next";
 import { useRouter, useSearchParams } from "next/navigation";
 import { useMemo } from "react";
 import { Button, ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
-import { type Column, DataTable } from "@/components/ui/data-table";
+import { type Column, PagedTable } from "@/components/ui/data-table";
 import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
 import { Segments } from "@/components/ui/segments";
-import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
+import { Empty, SkeletonRows } from "@/components/ui/states";
 import { Ago, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { errorToShow } from "@/lib/api/problem";
 import { pluralize } from "@/lib/format";
-import { PAGED, useRows } from "@/lib/paging";
+import { nodeHref } from "@/lib/links";
+import { PAGED } from "@/lib/paging";
 import { useRole } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
-import { cardWords, coreWords, NodeState, NodeTier, type NodeView, ScoreBar } from "./node-cells";
+import { coreText, gpuText, NodeState, NodeTier, type NodeView, ScoreBar } from "./node-cells";
 import { NodeFilters } from "./node-filters";
 
-const EVERY_MS = 5000; // nodes of others tell nobody when they come and go
-const MANY_EVERY_MS = 30_000; // every page that was scrolled to is asked again
+const EVERY_MS = 5000; // for each page: the stream of news does not report other people's nodes
 const ROWS = 100;
 const ALIVE = ["active", "paused", "draining"] as const;
 const FILTERS = ["q", "state", "tier", "region"];
-
-export function nodeHref(id: string): Route {
-  return `/nodes?id=${encodeURIComponent(id)}` as Route;
-}
 
 export function NodeList() {
   const params = useSearchParams();
@@ -38,7 +32,7 @@ export function NodeList() {
   return (
     <Page
       title="Nodes"
-      note={show === "mine" ? "Machines that you lend to the pool." : "Every machine that is lent to the pool."}
+      note={show === "mine" ? "Machines that you lend to the pool." : "All machines of the pool."}
       actions={
         <>
           <Segments
@@ -52,7 +46,7 @@ export function NodeList() {
           />
           {lends && (
             <ButtonLink href="/nodes/add" look="primary">
-              <Plus size={17} aria-hidden="true" /> Add a node
+              <Plus /> Add a node
             </ButtonLink>
           )}
         </>
@@ -67,51 +61,40 @@ function NodeTable({ mine }: { mine: boolean }) {
   const params = useSearchParams();
   const router = useRouter();
   const state = params.get("state") ?? "";
-  const query = $api.useInfiniteQuery(
+  const query = {
+    mine,
+    limit: ROWS,
+    q: params.get("q") ?? "",
+    tier: params.get("tier") ?? "",
+    region: params.get("region") ?? "",
+    // Nodes that were revoked or left are shown only on request.
+    state: state === "revoked" || state === "left" ? ["revoked" as const] : [...ALIVE],
+    ...(state === "online" ? { online: true } : state && { status: [state as Schemas["NodeStatus"]] }),
+  };
+  const list = $api.useInfiniteQuery(
     "get",
     "/nodes",
-    {
-      params: {
-        query: {
-          mine,
-          limit: ROWS,
-          q: params.get("q") ?? "",
-          tier: params.get("tier") ?? "",
-          region: params.get("region") ?? "",
-          // A node that was revoked or left is history: it is shown to who asks for it.
-          state: state === "revoked" || state === "left" ? ["revoked"] : [...ALIVE],
-          ...(state === "online" ? { online: true } : state && { status: [state as Schemas["NodeStatus"]] }),
-        },
-      },
-    },
-    {
-      ...PAGED,
-      refetchInterval: ({ state: { data } }) => ((data?.pages.length ?? 0) > 3 ? MANY_EVERY_MS : EVERY_MS),
-    },
+    { params: { query } },
+    { ...PAGED, refetchInterval: ({ state: { data } }) => EVERY_MS * (data?.pages.length ?? 1) },
   );
-  const { rows, more } = useRows(query, (page) => page.nodes);
   const columns = useMemo(() => COLUMNS.filter((column) => mine || column.key !== "floor"), [mine]);
-  const error = errorToShow(query);
-  if (error && !query.data) return <Failure error={error} retry={() => void query.refetch()} />;
   const filtered = FILTERS.some((name) => params.get(name));
-  if (query.data && rows.length === 0 && !filtered && !more.has) return mine ? <NoneOfMine /> : <NoneAtAll />;
+  const isEmpty = list.data?.pages.every((page) => page.nodes.length === 0) && !list.hasNextPage;
+  if (isEmpty && !filtered) return mine ? <NoNodesOfMine /> : <NoNodes />;
   return (
     <Card title={mine ? "My nodes" : "All nodes"} flush>
       <NodeFilters />
-      {query.data ? (
-        <DataTable
-          label={mine ? "My nodes" : "All nodes"}
-          columns={columns}
-          rows={rows}
-          rowKey={(node) => node.id}
-          onRow={(node) => router.push(nodeHref(node.id))}
-          more={more}
-          rowHeight={56}
-          empty={<NothingFits />}
-        />
-      ) : (
-        <SkeletonRows rows={8} />
-      )}
+      <PagedTable
+        label={mine ? "My nodes" : "All nodes"}
+        query={list}
+        rowsOf={(page) => page.nodes}
+        skeleton={<SkeletonRows rows={8} />}
+        columns={columns}
+        rowKey={(node) => node.id}
+        onRow={(node) => router.push(nodeHref(node.id))}
+        rowHeight={56}
+        empty={<NoMatches />}
+      />
     </Card>
   );
 }
@@ -120,7 +103,8 @@ const COLUMNS: Column<NodeView>[] = [
   {
     key: "name",
     title: "Name",
-    width: "minmax(7.5rem,1.4fr)",
+    width: "7.5rem",
+    grow: 1.4,
     cell: (node) => (
       <>
         <Link href={nodeHref(node.id)} className="block truncate font-medium text-ink hover:underline">
@@ -134,17 +118,18 @@ const COLUMNS: Column<NodeView>[] = [
     ),
   },
   { key: "state", title: "State", width: "11rem", cell: (node) => <NodeState node={node} /> },
-  { key: "tier", title: "Tier", width: "minmax(6.5rem,9rem)", from: "sm", cell: (node) => <NodeTier node={node} /> },
+  { key: "tier", title: "Tier", width: "6.5rem", grow: 1, from: "sm", cell: (node) => <NodeTier node={node} /> },
   {
     key: "hardware",
     title: "Hardware",
-    width: "minmax(11rem,2fr)",
+    width: "11rem",
+    grow: 2,
     from: "md",
     cell: (node) => (
       <>
-        <span className="block truncate">{coreWords(node)}</span>
-        <span className="block truncate text-muted text-sm" title={cardWords(node)}>
-          {cardWords(node) || "no GPU"}
+        <span className="block truncate">{coreText(node)}</span>
+        <span className="block truncate text-muted text-sm" title={gpuText(node)}>
+          {gpuText(node) || "no GPU"}
         </span>
       </>
     ),
@@ -153,9 +138,10 @@ const COLUMNS: Column<NodeView>[] = [
   {
     key: "region",
     title: "Region",
-    width: "minmax(6rem,9rem)",
+    width: "6rem",
+    grow: 1,
     from: "xl",
-    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">not set</span>}</span>,
+    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">no region</span>}</span>,
   },
   {
     key: "reputation",
@@ -171,7 +157,7 @@ const COLUMNS: Column<NodeView>[] = [
     width: "6rem",
     right: true,
     from: "xl",
-    cell: (node) => (node.floor == null ? <span className="text-muted">not set</span> : <Money micro={node.floor} />),
+    cell: (node) => (node.floor == null ? <span className="text-muted">none</span> : <Money micro={node.floor} />),
   },
   {
     key: "seen",
@@ -183,36 +169,36 @@ const COLUMNS: Column<NodeView>[] = [
   },
 ];
 
-function NoneOfMine() {
+function NoNodesOfMine() {
   const lends = useRole("provider");
   return (
     <Card>
-      <Empty title="You lend no machines yet." icon={Server}>
+      <Empty title="You lend no machines yet" icon={Server}>
         {lends ? (
           <>
             <p>
-              Any Linux computer that is sometimes idle can earn credits. It takes a one-time code and one command; it needs no
-              open port, and other people's jobs run in a sandbox.
+              Any Linux computer that is sometimes idle can earn credits. You need a one-time code and one command, but no open
+              port. Other people's jobs run in a sandbox.
             </p>
             <ButtonLink href="/nodes/add" look="primary" className="justify-self-center">
-              <Plus size={17} aria-hidden="true" /> Add a node
+              <Plus /> Add a node
             </ButtonLink>
           </>
         ) : (
           <p>Your account may not lend machines. An administrator can give it the role “provider”.</p>
         )}
         <ButtonLink href={"/nodes?show=all" as Route} className="justify-self-center">
-          See everybody's nodes
+          See all nodes
         </ButtonLink>
       </Empty>
     </Card>
   );
 }
 
-function NoneAtAll() {
+function NoNodes() {
   return (
     <Card>
-      <Empty title="The pool has no nodes yet." icon={Server}>
+      <Empty title="The pool has no nodes yet" icon={Server}>
         <p>Jobs wait until somebody lends a machine.</p>
         <ButtonLink href="/nodes/add" look="primary" className="justify-self-center">
           Add the first one
@@ -222,11 +208,11 @@ function NoneAtAll() {
   );
 }
 
-function NothingFits() {
+function NoMatches() {
   return (
-    <Empty title="No nodes match these filters.">
+    <Empty title="No nodes match these filters">
       <Button className="justify-self-center" onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>
-        Clear the filters
+        Clear all filters
       </Button>
     </Empty>
   );

@@ -2,7 +2,7 @@
 import { Badge } from "@/components/ui/badge";
 import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
 import { Ago, Id, Moment } from "@/components/ui/values";
-import { megabytes, ppm } from "@/lib/format";
+import { megabytes, percent, ppm } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 import { NodeHardware } from "./node-hardware";
 import { NodeWhy } from "./node-why";
@@ -30,7 +30,7 @@ export function NodeOverview({ node }: { node: NodeView }) {
   );
 }
 
-/** The moment in numbers. A node that polls another hub of the pool tells its free cores there. */
+/** A node that polls another hub of the pool reports its free cores there. */
 function Now({ node }: { node: NodeView }) {
   const { profile } = node;
   const used = node.cores_free == null ? null : Math.max(0, profile.cores - node.cores_free);
@@ -39,7 +39,7 @@ function Now({ node }: { node: NodeView }) {
   const day = node.uptime?.spans.find((span) => span.hours === 24);
   return (
     <Stats>
-      <Stat name="Running" hint={node.leased ? `${node.leased} waiting on it` : "none waiting on it"}>
+      <Stat name="Running" hint={`${node.leased} about to start`}>
         {node.running}
       </Stat>
       <Stat name="Cores reserved" hint={`of ${profile.cores}`}>
@@ -48,8 +48,8 @@ function Now({ node }: { node: NodeView }) {
       <Stat name="Memory reserved" hint={`of ${megabytes(profile.ram_mb)}`}>
         {ram === null ? "–" : megabytes(ram)}
       </Stat>
-      <Stat name="Reputation" hint={node.reputation?.newcomer ? "a newcomer" : "from 0 to 1"}>
-        {node.reliability == null ? "–" : node.reliability.toFixed(2)}
+      <Stat name="Reputation" hint={node.reputation?.newcomer ? "newcomer" : "likely to complete a job"}>
+        {node.reliability == null ? "–" : percent(node.reliability)}
       </Stat>
       <Stat name="Online, 7 days" hint={day ? `last day ${ppm(day.share_ppm, 1)}` : undefined}>
         {week && week.known_ms > 0 ? ppm(week.share_ppm, 1) : "–"}
@@ -74,13 +74,13 @@ function Sandbox({ node }: { node: NodeView }) {
     <Card title="Isolation" aside={<Badge tone={profile.isolation === "process" ? "warn" : "good"}>{profile.isolation}</Badge>}>
       <p>{node.sandbox}</p>
       <p className="mt-2 text-muted text-sm">
-        At every start, the node tries to escape from each sandbox and uses the strongest one that holds.
+        At every start the node tries to break out of each sandbox, and uses the strongest one that holds.
       </p>
       <div className="mt-4">
         <Facts>
           <Fact name="Network for jobs">{profile.network ? "hosts that a job lists" : "none"}</Fact>
           {(profile.gpus?.length ?? 0) > 0 && (
-            <Fact name="GPUs">{profile.lends_gpus ? "lent to everyone" : "for its owner and trusted accounts"}</Fact>
+            <Fact name="GPUs">{profile.lends_gpus ? "lent to everyone" : "for the owner and trusted accounts"}</Fact>
           )}
           {node.can_manage && (
             <Fact name="Trusted accounts">
@@ -100,11 +100,11 @@ function About({ node }: { node: NodeView }) {
     <Card title="About">
       <Facts>
         <Fact name="Owner">{node.owner_name}</Fact>
-        <Fact name="Id">
+        <Fact name="ID">
           <Id id={node.id} />
         </Fact>
         <Fact name="Region">
-          {node.region || "not set"}
+          {node.region || "no region"}
           {node.place && <span className="text-muted"> · {node.place}</span>}
         </Fact>
         <Fact name="Joined">
@@ -116,7 +116,7 @@ function About({ node }: { node: NodeView }) {
         {!!profile.fetches_python?.length && (
           <Fact name="Other Pythons">{profile.fetches_python.join(", ")}, fetched when a job needs one</Fact>
         )}
-        <Fact name="System">{profile.platform || "not set"}</Fact>
+        <Fact name="System">{profile.platform || "unknown"}</Fact>
         {profile.runtime && (
           <Fact name="Runtime of jobs">
             <span className="font-mono text-sm">{profile.runtime.slice(0, 12)}</span>

@@ -3,16 +3,15 @@ import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
 import { Empty, Notice, QueryView } from "@/components/ui/states";
 import { Ago, Moment, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count } from "@/lib/format";
+import { count, percent } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 import { NodeEvidence } from "./node-evidence";
 
 type Reputation = Schemas["ReputationView"];
 
-/** How far the pool relies on it, what that follows from, and every outcome behind it. */
 export function NodeReputation({ node }: { node: NodeView }) {
   const known = node.reputation;
-  if (!known) return <Empty title="This node has no history yet." />;
+  if (!known) return <Empty title="This node has no history yet" />;
   return (
     <div className="grid gap-5">
       {known.probation_at_ms != null && (
@@ -31,7 +30,7 @@ export function NodeReputation({ node }: { node: NodeView }) {
       <div className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)] xl:items-start">
         <NodeEvidence node={node} />
         <div className="grid min-w-0 gap-5">
-          {node.can_manage && <InWords node={node} />}
+          {node.can_manage && <Summary node={node} />}
           <Standing known={known} />
           <HowItWorks />
         </div>
@@ -43,13 +42,13 @@ export function NodeReputation({ node }: { node: NodeView }) {
 function Numbers({ known }: { known: Reputation }) {
   return (
     <Stats>
-      <Stat name="Score" hint="from 0 to 1">
-        {known.score.toFixed(3)}
+      <Stat name="Score" hint="likely to complete a job">
+        {percent(known.score, 1)}
       </Stat>
-      <Stat name="Jobs done" hint={`weight now ${known.success_weight.toFixed(1)}`}>
+      <Stat name="Completed jobs" hint={`current weight ${known.success_weight.toFixed(1)}`}>
         {count(known.successes)}
       </Stat>
-      <Stat name="Its own failures" hint={`weight now ${known.failure_weight.toFixed(1)}`}>
+      <Stat name="Failures of the node" hint={`current weight ${known.failure_weight.toFixed(1)}`}>
         {count(known.failures)}
       </Stat>
       <Stat name="Verified" hint="compared with other nodes">
@@ -65,7 +64,7 @@ function Numbers({ known }: { known: Reputation }) {
   );
 }
 
-function InWords({ node }: { node: NodeView }) {
+function Summary({ node }: { node: NodeView }) {
   const query = $api.useQuery("get", "/nodes/{node_id}/why", { params: { path: { node_id: node.id } } });
   return (
     <Card title="Summary">
@@ -92,21 +91,24 @@ function Standing({ known }: { known: Reputation }) {
   );
 }
 
-const WORDS: [string, string][] = [
+const TERMS: [string, string][] = [
   [
     "Score",
-    "A cautious estimate that this node completes its next job. Little evidence lowers it; jobs go to higher scores first.",
+    "A cautious estimate of the probability that this node completes its next job. Little evidence lowers it. Jobs go to higher scores first.",
   ],
   [
     "Weight",
-    "A result that agrees with another node's counts 1, an unchecked one a quarter, and a failure of the node 1. Evidence loses half its weight in 30 days (successes) or 60 days (failures).",
+    "A result that agrees with another node's counts 1, an unchecked one a quarter, and a failure of the node 1. Successes lose half their weight in 30 days, failures in 60.",
   ],
   [
     "Failures",
-    "Only the node's own: its sandbox, its agent, a lost connection. A job that fails by itself says nothing about the node.",
+    "Failures of the node itself: its sandbox, its agent, a lost connection. A job that fails by itself does not count.",
   ],
   ["Newcomer", "A newcomer gets one job of other people at a time, so that starting over under another name gains nothing."],
-  ["Worth", "What other people's jobs on all of the owner's nodes may cost together. It grows with each day of verified work."],
+  [
+    "Limit on the value of jobs",
+    "What other people's jobs on all of the owner's nodes may cost together. It grows with each day of verified work.",
+  ],
   [
     "Violations",
     "Results that nodes of other owners proved wrong. Three in 30 days, in jobs of at least two people, ban the node.",
@@ -118,7 +120,7 @@ function HowItWorks() {
   return (
     <Card title="What the terms mean">
       <dl className="grid gap-3">
-        {WORDS.map(([word, meaning]) => (
+        {TERMS.map(([word, meaning]) => (
           <div key={word}>
             <dt className="font-medium">{word}</dt>
             <dd className="text-muted text-sm">{meaning}</dd>

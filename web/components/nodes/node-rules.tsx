@@ -1,5 +1,6 @@
 "use client";
-// What others may do on a node. The hub holds every placement against this, and the agent again.
+// What other people's jobs may do on a node. The hub and the node's agent both enforce it.
+import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
@@ -10,11 +11,10 @@ import { $api, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import type { NodeView } from "./node-cells";
 import { asDraft, asRules, type Draft, sameDraft, type Typed } from "./rules-draft";
-import { useRenewNodes } from "./use-node";
 
 interface RulesProps {
   node: NodeView;
-  draft: Draft | null; // null: as they are kept
+  draft: Draft | null; // null: unchanged
   setDraft: (draft: Draft | null) => void;
 }
 
@@ -25,7 +25,7 @@ export function NodeRules(props: RulesProps) {
 
 function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas["NodeRulesView"] }) {
   const toast = useToast();
-  const renew = useRenewNodes();
+  const queries = useQueryClient();
   const kept = asDraft(view.rules);
   const shown = draft ?? kept;
   const [wrong, setWrong] = useState<{ field: string; error: string } | null>(null);
@@ -43,12 +43,12 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
     try {
       await put.mutateAsync({ params: { path: { node_id: node.id } }, body: read.rules });
       setWrong(null);
-      await renew();
+      await queries.invalidateQueries({ queryKey: ["get", "/nodes/{node_id}/rules"] });
       setDraft(null);
       toast.success("Rules saved.");
     } catch (refusal) {
       const { field, detail } = asProblem(refusal);
-      // A list's fault is named with the place in it: allow_labels.0.
+      // A fault in a list is named with its position: allow_labels.0.
       setWrong({ field: field?.split(".")[0] ?? "", error: detail });
     }
   };
@@ -60,28 +60,23 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
   return (
     <form onSubmit={save} className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,2fr)_minmax(0,1fr)] xl:items-start">
       <div className="grid min-w-0 gap-5">
-        <Card title="Whose jobs" note="Your own jobs always run. Names or IDs, separated by commas.">
+        <Card title="Submitters" note="Your own jobs always run. Enter names or IDs, separated by commas.">
           <div className="grid gap-4 sm:grid-cols-2">
-            <TextField label="Only jobs of" hint="Empty: everyone." placeholder="everybody" {...text("allow_submitters")} />
-            <TextField label="No jobs of" placeholder="nobody" {...text("deny_submitters")} />
+            <TextField label="Only jobs of" placeholder="everyone" {...text("allow_submitters")} />
+            <TextField label="No jobs of" placeholder="no one" {...text("deny_submitters")} />
             <TextField
-              label="Minimum score of a submitter"
-              hint="From 0 to 1: how often their jobs end well. Empty: any."
+              label="Minimum reputation of a submitter"
+              unit="%"
               inputMode="decimal"
               placeholder="any"
               {...text("score_min")}
             />
           </div>
         </Card>
-        <Card title="What kind of jobs" note="Labels are words that submitters give their jobs.">
+        <Card title="Kinds of jobs" note="Submitters label their jobs with the kind of work.">
           <div className="grid gap-4 sm:grid-cols-2">
-            <TextField
-              label="Only jobs labelled"
-              hint="Empty: with any label or none."
-              placeholder="anything"
-              {...text("allow_labels")}
-            />
-            <TextField label="No jobs labelled" placeholder="nothing" {...text("deny_labels")} />
+            <TextField label="Only jobs labelled" placeholder="any label, or none" {...text("allow_labels")} />
+            <TextField label="No jobs labelled" placeholder="none" {...text("deny_labels")} />
           </div>
           <div className="mt-4 grid gap-3">
             <CheckField
@@ -89,7 +84,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
               hint={
                 node.profile.network
                   ? "Only hosts that a job lists, and never your local network."
-                  : "The node was started without --net, so it takes none, whatever you select here."
+                  : "The node was started without --net, so it takes no such jobs, whatever you select here."
               }
               checked={shown.network}
               onChange={(event) => change({ network: event.target.checked })}
@@ -102,7 +97,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
             />
           </div>
         </Card>
-        <Card title="How large" note="Limits per job. Leave empty for no limit.">
+        <Card title="Limits per job" note="Leave a field empty for no limit.">
           <div className="grid gap-4 sm:grid-cols-3">
             <TextField label="Maximum duration" unit="min" inputMode="numeric" {...text("minutes_max")} />
             <TextField label="Maximum memory" unit="MB" inputMode="numeric" {...text("ram_mb_max")} />
@@ -146,8 +141,8 @@ function InForce({ sentences }: { sentences: string[] }) {
         <p>No rules: the node takes any job that fits.</p>
       )}
       <p className="mt-3 text-muted text-sm">
-        Rules apply at once to new jobs of other people. Running jobs continue. The hub places no job against them and tells its
-        submitter why; the agent on the node refuses such a job, too.
+        Rules apply at once to new jobs of other people. Running jobs continue. The hub does not place jobs that break them, and
+        tells their submitters why. The agent on the node refuses such jobs, too.
       </p>
     </Card>
   );

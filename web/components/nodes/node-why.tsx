@@ -5,10 +5,9 @@ import { $api } from "@/lib/api/client";
 import { count } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 
-const EVERY_MS = 5000; // the queue changes with everybody's jobs
+const EVERY_MS = 5000; // the stream of news does not report other people's jobs
 const SHOWN = 8;
 
-/** Why it has work, or none: the hub's own words, for each kind of job that waits. */
 export function NodeWhy({ node }: { node: NodeView }) {
   const query = $api.useQuery(
     "get",

@@ -1,5 +1,4 @@
 "use client";
-import type { Route } from "next";
 import { StateBadge } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
 import { Link } from "@/components/ui/link";
@@ -8,14 +7,14 @@ import { Empty, QueryView, Skeleton } from "@/components/ui/states";
 import { Money, Took } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, megabytes, percent, pluralize, shortId } from "@/lib/format";
+import { jobHref } from "@/lib/links";
 import type { NodeView } from "./node-cells";
 
 type Attempt = Schemas["NodeAttempt"];
 
-const EVERY_MS = 3000; // about as often as nodes tell what their jobs use
+const EVERY_MS = 3000; // about as often as nodes report usage
 const SHOWN = 12;
 
-/** What it has now, for its owner: since when, where, what it uses and what it pays. */
 export function NodeWork({ node }: { node: NodeView }) {
   const query = $api.useQuery(
     "get",
@@ -38,14 +37,14 @@ export function NodeWork({ node }: { node: NodeView }) {
       <QueryView query={query} skeleton={<Skeleton className="h-24" />}>
         {(work) =>
           work.attempts.length === 0 ? (
-            <Empty title="No jobs are running.">
-              <p>See “Work for this node” for the reason.</p>
+            <Empty title="No jobs are running">
+              <p>“Work for this node” explains why.</p>
             </Empty>
           ) : (
             <>
               <ul className="divide-y divide-line">
                 {work.attempts.slice(0, SHOWN).map((attempt) => (
-                  <Held key={attempt.attempt_id} attempt={attempt} />
+                  <AttemptRow key={attempt.attempt_id} attempt={attempt} />
                 ))}
               </ul>
               {work.running + work.leased > SHOWN && (
@@ -59,7 +58,7 @@ export function NodeWork({ node }: { node: NodeView }) {
   );
 }
 
-function Held({ attempt }: { attempt: Attempt }) {
+function AttemptRow({ attempt }: { attempt: Attempt }) {
   const name = attempt.job_name || `${attempt.kind} ${shortId(attempt.job_id)}`;
   return (
     <li className="grid gap-1 py-2.5">
@@ -69,10 +68,7 @@ function Held({ attempt }: { attempt: Attempt }) {
           {attempt.job_name == null ? (
             <span className="truncate font-medium">{name}</span>
           ) : (
-            <Link
-              href={`/jobs?id=${encodeURIComponent(attempt.job_id)}` as Route}
-              className="truncate font-medium text-ink hover:underline"
-            >
+            <Link href={jobHref(attempt.job_id)} className="truncate font-medium text-ink hover:underline">
               {name}
             </Link>
           )}
@@ -92,7 +88,7 @@ function Held({ attempt }: { attempt: Attempt }) {
         )}
         <span>
           {attempt.own ? (
-            "the owner's job: not paid"
+            "the owner's job, not paid"
           ) : (
             <>
               earns <Money micro={attempt.earns} /> an hour, <Money micro={attempt.earned} /> so far

@@ -1,8 +1,7 @@
-// An owner's rules as they are typed: text until they are saved. What they mean, and what is wrong, the hub says.
+// An owner's rules as text fields.
 import type { Schemas } from "@/lib/api/client";
 
 type Rules = Schemas["NodeRules"];
-/** Rules as the hub shows them: every field is there. */
 export type Draft = {
   allow_submitters: string;
   deny_submitters: string;
@@ -31,11 +30,11 @@ export function asDraft(rules: Rules): Draft {
     minutes_max: whole(rules.minutes_max),
     ram_mb_max: whole(rules.ram_mb_max),
     disk_mb_max: whole(rules.disk_mb_max),
-    score_min: rules.score_min ? String(rules.score_min) : "",
+    score_min: rules.score_min ? String(Math.round(rules.score_min * 1000) / 10) : "",
   };
 }
 
-/** The rules, or the first field that holds no number. */
+/** The rules, or the first field that is not a number. */
 export function asRules(draft: Draft): { rules: Rules } | { field: Typed; error: string } {
   for (const field of ["minutes_max", "ram_mb_max", "disk_mb_max", "score_min"] as const) {
     if (draft[field].trim() && !Number.isFinite(Number(draft[field])))
@@ -54,7 +53,7 @@ export function asRules(draft: Draft): { rules: Rules } | { field: Typed; error:
       minutes_max: number(draft.minutes_max),
       ram_mb_max: number(draft.ram_mb_max),
       disk_mb_max: number(draft.disk_mb_max),
-      score_min: number(draft.score_min) ?? 0,
+      score_min: (number(draft.score_min) ?? 0) / 100,
     },
   };
 }

@@ -3,9 +3,9 @@ import { useEffect, useState } from "react";
 import { Notice } from "@/components/ui/states";
 import { useConnection } from "@/lib/live";
 
-const LATER_MS = 2000; // a hub that restarts is back before anybody has read it
+const LATER_MS = 2000; // not for a short restart
 
-/** On every page, also where the side bar is not seen. */
+/** On every page, even where the side bar is hidden. */
 export function HubAwayNotice() {
   const away = useConnection() === "broken";
   const [shown, setShown] = useState(false);
@@ -17,9 +17,7 @@ export function HubAwayNotice() {
   if (!shown) return null;
   return (
     <div role="status" className="px-4 pt-4 sm:px-6">
-      <Notice tone="warn">
-        The hub does not answer. What you see may be out of date; this page will update when the hub is back.
-      </Notice>
+      <Notice tone="warn">The hub does not answer. This page may be out of date. It updates when the hub is back.</Notice>
     </div>
   );
 }

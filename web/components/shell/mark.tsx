@@ -1,4 +1,4 @@
-/** The hub in the middle of its nodes; the same as app/icon.svg. */
+/** The same as app/icon.svg. */
 export function Mark() {
   return (
     <svg viewBox="0 0 32 32" aria-hidden="true" className="size-7 shrink-0 text-accent">

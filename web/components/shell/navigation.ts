@@ -1,4 +1,3 @@
-// Where one can go: one list for the side bar, the drawer and the first letters of a title.
 import { ChartLine, Coins, Cpu, Globe, Layers, ListChecks, type LucideIcon, ScrollText, ShieldCheck, Trophy } from "lucide-react";
 import type { Route } from "next";
 
@@ -21,9 +20,9 @@ export const NAVIGATION: NavigationItem[] = [
   { href: "/admin", label: "Admin", icon: ShieldCheck, role: "admin" },
 ];
 
-/** Every page that a link leads to. */
+/** The paths of all pages. */
 export const PATHS: readonly string[] = [...NAVIGATION.map(({ href }) => href), "/submit", "/nodes/add", "/account"];
 
-export function isCurrent(place: NavigationItem, pathname: string): boolean {
-  return place.href === "/" ? pathname === "/" : pathname.startsWith(place.href);
+export function isCurrent(item: NavigationItem, pathname: string): boolean {
+  return item.href === "/" ? pathname === "/" : pathname.startsWith(item.href);
 }

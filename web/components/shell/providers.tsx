@@ -1,5 +1,6 @@
 "use client";
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { MutationCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { LucideProvider } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { ToastProvider } from "@/components/ui/toast";
 import { asProblem, isTransient } from "@/lib/api/problem";
@@ -11,13 +12,14 @@ import { SessionProvider } from "@/lib/session";
 if (typeof window !== "undefined") cachePages();
 
 function makeQueries(): QueryClient {
-  const queries = new QueryClient({
+  const queries: QueryClient = new QueryClient({
+    mutationCache: new MutationCache({ onSuccess: () => void queries.invalidateQueries() }),
     defaultOptions: {
       queries: {
         staleTime: 2000,
-        // The stream says what changed, also after a while in the background.
+        // The stream of news reports what changed, also after a while in the background.
         refetchOnWindowFocus: false,
-        // What passes by itself is tried again for as long as somebody looks; a refusal is shown at once.
+        // Temporary failures are retried for as long as the page is open; a refusal is shown at once.
         retry: (_failures, error) => isTransient(asProblem(error)),
         retryDelay: (failures, error) => (asProblem(error).retry_after_s ?? Math.min(2 ** failures, 15)) * 1000,
         // A hub on this machine or network needs no internet.
@@ -36,7 +38,9 @@ export function Providers({ children }: { children: ReactNode }) {
     <QueryClientProvider client={queries}>
       <SessionProvider>
         <LiveProvider>
-          <ToastProvider>{children}</ToastProvider>
+          <ToastProvider>
+            <LucideProvider size={16}>{children}</LucideProvider>
+          </ToastProvider>
         </LiveProvider>
       </SessionProvider>
     </QueryClientProvider>

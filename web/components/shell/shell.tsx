@@ -2,12 +2,12 @@
 import { Menu, Plus } from "lucide-react";
 import { usePathname } from "next/navigation";
 import { Dialog } from "radix-ui";
-import { type ReactNode, useEffect, useState } from "react";
+import { type ReactNode, Suspense, useEffect, useState } from "react";
 import { ButtonLink, IconButton } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
 import { Link } from "@/components/ui/link";
 import { Failure, Skeleton } from "@/components/ui/states";
-import { useIsPageOnItsWay, usePrefetchedPages } from "@/lib/offline-pages";
+import { useIsPageLoading, usePrefetchedPages } from "@/lib/offline-pages";
 import { useSession } from "@/lib/session";
 import { AccountMenu } from "./account-menu";
 import { ConnectionMark } from "./connection-mark";
@@ -16,13 +16,15 @@ import { Mark } from "./mark";
 import { isCurrent, NAVIGATION, PATHS } from "./navigation";
 import { ThemeSwitch } from "./theme-switch";
 
-/** Everything around a page. Nobody signed in: the sign-in page is all there is. */
+/** Everything around a page. Without a session, there is only the sign-in page. */
 export function Shell({ children }: { children: ReactNode }) {
   const { account, error } = useSession();
   const pathname = usePathname();
   const open = pathname.startsWith("/signin");
   usePrefetchedPages(PATHS, Boolean(account));
-  if (open) return <main id="main">{children}</main>;
+  // What reads the address is drawn in the browser alone.
+  const page = <Suspense>{children}</Suspense>;
+  if (open) return <main id="main">{page}</main>;
   if (account === null) return <RedirectToSignIn />;
   return (
     <div className="lg:grid lg:grid-cols-[14rem_minmax(0,1fr)]">
@@ -34,15 +36,15 @@ export function Shell({ children }: { children: ReactNode }) {
       <TopBar />
       <main id="main" tabIndex={-1} className="min-w-0 outline-none">
         <HubAwayNotice />
-        {account ? children : error ? <HubAway /> : <PageSkeleton />}
+        {account ? page : error ? <HubAway /> : <PageSkeleton />}
       </main>
     </div>
   );
 }
 
-/** A hub that is slow, or hangs: the click was seen. */
+/** Acknowledges a click while the hub is slow or hangs. */
 function PageLoading() {
-  if (!useIsPageOnItsWay()) return null;
+  if (!useIsPageLoading()) return null;
   return (
     <div role="progressbar" aria-label="Loading the page" className="fixed inset-x-0 top-0 z-50 h-1 animate-pulse bg-accent" />
   );
@@ -104,7 +106,7 @@ function TopBar() {
       <Dialog.Root open={open} onOpenChange={setOpen}>
         <Dialog.Trigger asChild>
           <IconButton label="Menu">
-            <Menu size={20} aria-hidden="true" />
+            <Menu size={20} />
           </IconButton>
         </Dialog.Trigger>
         <Dialog.Portal>
@@ -145,7 +147,7 @@ function Brand() {
 function SubmitLink() {
   return (
     <ButtonLink href="/submit" look="primary">
-      <Plus size={17} aria-hidden="true" /> Submit a job
+      <Plus /> Submit a job
     </ButtonLink>
   );
 }
@@ -156,17 +158,17 @@ function NavigationList() {
   return (
     <nav aria-label="Pages">
       <ul className="grid gap-0.5">
-        {NAVIGATION.filter((place) => !place.role || account?.roles.includes(place.role)).map((place) => (
-          <li key={place.href}>
+        {NAVIGATION.filter(({ role }) => !role || account?.roles.includes(role)).map((item) => (
+          <li key={item.href}>
             <Link
-              href={place.href}
-              aria-current={isCurrent(place, pathname) ? "page" : undefined}
+              href={item.href}
+              aria-current={isCurrent(item, pathname) ? "page" : undefined}
               className={classes(
                 "flex items-center gap-3 rounded-control px-3 py-2 font-medium no-underline",
-                isCurrent(place, pathname) ? "bg-accent-soft text-accent" : "text-muted hover:bg-hover hover:text-ink",
+                isCurrent(item, pathname) ? "bg-accent-soft text-accent" : "text-muted hover:bg-hover hover:text-ink",
               )}
             >
-              <place.icon size={18} aria-hidden="true" /> {place.label}
+              <item.icon size={18} /> {item.label}
             </Link>
           </li>
         ))}

@@ -7,7 +7,7 @@ const NEXT = { system: "light", light: "dark", dark: "system" } as const;
 type Theme = keyof typeof NEXT;
 const ICONS = { system: Monitor, light: Sun, dark: Moon };
 
-/** Light, dark, or as the system has it; kept in this browser and applied by public/theme.js. */
+/** Light, dark, or as the system prefers. Kept in this browser and applied by public/theme.js. */
 export function ThemeSwitch() {
   const [theme, setTheme] = useState<Theme>("system");
   useEffect(() => {
@@ -25,7 +25,7 @@ export function ThemeSwitch() {
         window.dispatchEvent(new Event("themechange"));
       }}
     >
-      <Icon size={18} aria-hidden="true" />
+      <Icon size={18} />
     </IconButton>
   );
 }

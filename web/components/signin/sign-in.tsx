@@ -1,5 +1,5 @@
 "use client";
-// The door: a link's code is exchanged for a session when somebody presses the button, not when a program previews the link.
+// A link's code is exchanged for a session when somebody presses the button, not when a program previews the link.
 import { useSearchParams } from "next/navigation";
 import { type ReactNode, useEffect, useState } from "react";
 import { Mark } from "@/components/shell/mark";
@@ -57,7 +57,7 @@ function SignInPanels({ hub, account, code }: { hub: HubInfo; account: Account |
     return (
       <Panel title={`Sign in to ${hub.name}`}>
         {account && <SignedInAs account={account} other />}
-        <WithCode code={code} />
+        <LinkForm code={code} />
       </Panel>
     );
   }
@@ -88,7 +88,7 @@ function Panel({ title, second = false, children }: { title: string; second?: bo
   );
 }
 
-/** Signing in loads everything anew: nothing of another account stays in memory. */
+/** Signing in reloads the page, so that nothing of another account stays in memory. */
 function useSignIn() {
   const next = useSearchParams().get("next");
   return $api.useMutation("post", "/signin", {
@@ -96,11 +96,11 @@ function useSignIn() {
   });
 }
 
-function WithCode({ code }: { code: string }) {
+function LinkForm({ code }: { code: string }) {
   const signIn = useSignIn();
-  const [byHand, setByHand] = useState(false);
+  const [isManual, setIsManual] = useState(false);
   const go = () => signIn.mutate({ body: { code, kind: "cookie", name: "browser" } });
-  if (byHand) return <CodeForm />;
+  if (isManual) return <CodeForm />;
   return (
     <>
       {signIn.error ? (
@@ -112,7 +112,7 @@ function WithCode({ code }: { code: string }) {
         <Button look="primary" pending={signIn.isPending || signIn.isSuccess} onClick={go}>
           {signIn.error ? "Try again" : "Sign in"}
         </Button>
-        {signIn.error ? <Button onClick={() => setByHand(true)}>Use another code</Button> : null}
+        {signIn.error ? <Button onClick={() => setIsManual(true)}>Use another code</Button> : null}
       </div>
     </>
   );
@@ -152,7 +152,7 @@ function SignInError({ error }: { error: unknown }) {
     <Notice tone="bad">
       {problem.detail}
       {problem.status >= 400 && problem.status < 500 && problem.status !== 429 && (
-        <> A link works once and expires soon. If you have used this one, you need a new one.</>
+        <> A link works once and expires soon. If you have already used it, you need a new one.</>
       )}
     </Notice>
   );
@@ -165,7 +165,7 @@ function SignedInAs({ account, other = false }: { account: Account; other?: bool
     <>
       <p className={other ? "text-muted" : ""}>
         This browser is signed in as <strong>{account.name}</strong> ({account.roles.join(", ")}).
-        {other && " This link would switch it to the account that the link is for."}
+        {other && " This link signs in another account instead."}
       </p>
       <div className="flex flex-wrap gap-2">
         <Button

@@ -42,10 +42,3 @@ export function timeText(seconds: number): string {
   if (seconds % 60 === 0) return `${seconds / 60}m`;
   return `${seconds}`;
 }
-
-/** Microcredits as a person and the command line write credits, exactly: 2500000 → "2.5". */
-export function creditText(micro: number): string {
-  const digits = String(micro).padStart(7, "0");
-  const fraction = digits.slice(-6).replace(/0+$/, "");
-  return `${digits.slice(0, -6)}${fraction ? `.${fraction}` : ""}`;
-}

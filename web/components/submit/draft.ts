@@ -1,16 +1,16 @@
 "use client";
-// The form is kept in this tab, so that a reload, a sign-in or a wrong click loses nothing.
+// The form is kept in this tab, so that a reload, a sign-in or a wrong click does not lose it.
 import { useEffect, useRef, useState } from "react";
 import { useAccount } from "@/lib/session";
 import { EMPTY, type Form } from "./form";
 import { TEMPLATES } from "./templates";
 
-const KEY = "computepool.submit"; // and the account: what one wrote is not for the next who signs in here
+const KEY = "computepool.submit"; // with the account's ID: the next person who signs in must not see it
 
 interface Draft {
   form: Form;
-  again: string; // the job that it was filled from
-  fetched: string[]; // names of input files that lie at the hub, and not on this person's disk
+  again: string; // the job it was filled in from
+  fetched: string[]; // input files that are at the hub, not on this person's disk
 }
 
 type Changes = Partial<Form> | ((before: Form) => Partial<Form>);
@@ -26,7 +26,7 @@ export function useDraft() {
     try {
       sessionStorage.setItem(key, JSON.stringify(draft));
     } catch {
-      // No room, or not allowed: then it lasts as long as the page.
+      // Storage is full or forbidden: the draft lasts as long as the page.
     }
   }, [key, draft]);
   return {
@@ -49,7 +49,7 @@ export function useDraft() {
   };
 }
 
-/** A file of that name which was chosen here is another one, and lies here. */
+/** Whether the form still has that file: one that was added here has the same name, but is on this disk. */
 function isSame(name: string, before: Form, after: Partial<Form>): boolean {
   const digest = (form: Partial<Form>) => form.inputs?.find((input) => input.name === name);
   return digest(before) === digest(after);

@@ -1,5 +1,5 @@
 "use client";
-// A textarea that knows code: line numbers, light colours behind the text, Tab that indents and still lets one out.
+// A text area for code, with line numbers and syntax colours. Tab indents; Escape, then Tab leaves it.
 import { type KeyboardEvent, useId, useMemo, useRef, useState } from "react";
 import { classes } from "@/components/ui/classes";
 import { highlight, type Token } from "./highlight";
@@ -30,7 +30,7 @@ export function Editor({ label, file, value, error, onChange, onFile }: EditorPr
   const count = value.split("\n").length;
   return (
     <div className="grid gap-1">
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: dropping is a second way; the button beside it is the first */}
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: there is a button that does the same */}
       <div
         onDragOver={(event) => {
           event.preventDefault();
@@ -59,7 +59,7 @@ export function Editor({ label, file, value, error, onChange, onFile }: EditorPr
           <div className="relative min-h-60">
             <pre aria-hidden="true" className="pointer-events-none px-3 py-2">
               {tokens.map((token, index) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: a token is its place
+                // biome-ignore lint/suspicious/noArrayIndexKey: tokens have no other identity
                 <span key={index} className={COLOURS[token.kind]}>
                   {token.text}
                 </span>
@@ -88,13 +88,13 @@ export function Editor({ label, file, value, error, onChange, onFile }: EditorPr
         </p>
       )}
       <p id={`${id}-keys`} className="text-muted text-sm">
-        Tab indents; Esc, then Tab, leaves the editor. Ctrl+Enter submits. A file can be dropped here.
+        Tab indents; Esc, then Tab leaves the editor. Ctrl+Enter submits. You can drop a file here.
       </p>
     </div>
   );
 }
 
-/** Changes go through execCommand, old as it is: only so can they be undone with Ctrl+Z. */
+/** execCommand is deprecated, but its changes can be undone with Ctrl+Z. */
 function useEditorKeys() {
   const leaving = useRef(false);
   return (event: KeyboardEvent<HTMLTextAreaElement>) => {

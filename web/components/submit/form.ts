@@ -1,45 +1,16 @@
-// What a person has filled in, as they wrote it. Empty means: as the hub does it when nobody says anything.
+// What a person has filled in, as typed. An empty field leaves the decision to the hub.
 import type { Schemas } from "@/lib/api/client";
+import { apiName, NAMES, type TextName } from "./fields";
 
 export type InputFile = Schemas["InputFile"];
 
-export interface Form {
+export interface Form extends Record<TextName, string> {
   kind: "script" | "command";
   file: string; // the script's name, without a folder
   source: string;
-  args: string; // of the script, written as in a shell
+  args: string; // of the script, quoted as in a shell
   command: string;
-  name: string;
-  runs: string;
   inputs: InputFile[];
-  cores: string;
-  ram: string;
-  disk: string;
-  gpus: string;
-  vram: string;
-  tiers: string; // this and other lists: with commas between
-  regions: string;
-  tags: string;
-  preferTags: string;
-  excludeTags: string;
-  excludeHosts: string;
-  host: string;
-  properties: string; // this and env: NAME=VALUE, one to a line
-  meshVersion: string;
-  isolation: string;
-  net: string;
-  labels: string;
-  timeout: string;
-  retries: string;
-  priority: string;
-  maxPrice: string;
-  budget: string;
-  verify: string;
-  compare: string;
-  group: string;
-  after: string;
-  dependencies: string; // one to a line
-  env: string;
   checkpoints: boolean;
   moves: boolean;
   sealTo: string;
@@ -49,81 +20,24 @@ export type FieldName = keyof Form;
 export type Errors = Partial<Record<FieldName, string>>;
 
 export const EMPTY: Form = {
+  ...(Object.fromEntries(NAMES.map((name) => [name, ""])) as Record<TextName, string>),
   kind: "script",
   file: "job.py",
   source: "",
   args: "",
   command: "",
-  name: "",
-  runs: "1",
   inputs: [],
-  cores: "",
-  ram: "",
-  disk: "",
-  gpus: "",
-  vram: "",
-  tiers: "",
-  regions: "",
-  tags: "",
-  preferTags: "",
-  excludeTags: "",
-  excludeHosts: "",
-  host: "",
-  properties: "",
-  meshVersion: "",
-  isolation: "",
-  net: "",
-  labels: "",
-  timeout: "",
-  retries: "",
-  priority: "",
-  maxPrice: "",
-  budget: "",
-  verify: "",
-  compare: "",
-  group: "",
-  after: "",
-  dependencies: "",
-  env: "",
   checkpoints: false,
   moves: false,
   sealTo: "",
 };
 
-/** The parts of a list; commas, spaces and lines all separate. */
-export function splitList(text: string): string[] {
-  return text.split(/[\s,]+/).filter(Boolean);
-}
+const OTHER_NAMES: Record<string, FieldName> = { confidence: "verify", group_id: "group", seal_to: "sealTo", items: "slices" };
 
-export function splitLines(text: string): string[] {
-  return text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean);
-}
-
-// Names of the API's fields that are not those of the form.
-const OF_FIELD: Record<string, FieldName> = {
-  argv: "args",
-  ram_mb: "ram",
-  disk_mb: "disk",
-  vram_mb: "vram",
-  prefer_tags: "preferTags",
-  exclude_tags: "excludeTags",
-  exclude_hosts: "excludeHosts",
-  mesh_version: "meshVersion",
-  timeout_s: "timeout",
-  max_price: "maxPrice",
-  confidence: "verify",
-  group_id: "group",
-  seal_to: "sealTo",
-  items: "runs",
-};
-
-/** Where the form shows what the hub says about `spec.needs.tags.0`; null: the form has no place for it. */
+/** The field that an error about `spec.needs.tags.0` belongs to; null: none. */
 export function fieldOf(path: string | null | undefined, form: Form): FieldName | null {
   const word = (path ?? "").split(".").find((part) => part !== "spec" && part !== "needs") ?? "";
   if (word === "argv") return form.kind === "command" ? "command" : "args";
-  const name = OF_FIELD[word] ?? word;
+  const name = NAMES.find((known) => apiName(known)?.[1] === word) ?? OTHER_NAMES[word] ?? word;
   return name in EMPTY ? (name as FieldName) : null;
 }

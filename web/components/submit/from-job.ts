@@ -1,85 +1,53 @@
-// An earlier job as a form, to change and run again.
+// An earlier job as a form, to be changed and submitted again.
 import type { Schemas } from "@/lib/api/client";
-import { joinWords } from "../../lib/shell-words";
-import { creditText, sizeText, timeText } from "./amounts";
+import { plainCredits } from "@/lib/format";
+import { joinWords } from "@/lib/shell-words";
+import { apiName, FIELDS, NAMES, TYPES } from "./fields";
 import { EMPTY, type Form } from "./form";
 
 type JobDetail = Schemas["JobDetail"];
 
-interface Resubmission {
-  form: Form;
-  left: string[]; // what a form cannot hold
-}
-
-/** Null: its work is a function's bytes, which nobody can edit here. */
-export function fromJob(job: JobDetail): Resubmission | null {
+/** The form, and what it cannot hold. Null: the work is a pickled function, which nobody can edit here. */
+export function fromJob(job: JobDetail): { form: Form; left: string[] } | null {
   const { spec } = job;
   if (spec.kind !== "script" && spec.kind !== "command") return null;
-  const script = spec.kind === "script";
+  const isScript = spec.kind === "script";
+  const isFile = isScript && /^[\w.-]+\.\w+$/.test(spec.name);
   const form: Form = {
     ...EMPTY,
-    ...needsOf(spec.needs),
-    kind: script ? "script" : "command",
-    file: script && isFileName(spec.name) ? spec.name : "job.py",
-    name: script && isFileName(spec.name) ? "" : spec.name,
+    ...optionsOf(job),
+    kind: spec.kind,
+    file: isFile ? spec.name : EMPTY.file,
+    name: isFile ? "" : spec.name,
     source: spec.source ?? "",
-    args: script ? joinWords(spec.argv) : "",
-    command: script ? "" : joinWords(spec.argv),
+    [isScript ? "args" : "command"]: joinWords(spec.argv),
     inputs: spec.inputs,
-    net: spec.net.join(", "),
-    labels: spec.labels.join(", "),
-    timeout: timeText(spec.timeout_s),
-    retries: job.retries ? String(job.retries) : "",
-    priority: job.priority ? String(job.priority) : "",
-    verify: job.verify,
-    compare: job.compare === "exact" || job.compare === "function" ? "" : job.compare,
-    after: "",
-    dependencies: spec.dependencies.join("\n"),
-    env: pairs(spec.env),
     checkpoints: spec.checkpoints,
     moves: spec.moves,
     sealTo: spec.seal_to ?? "",
   };
+  if (["exact", "function"].includes(job.compare)) form.compare = "";
   return { form, left: leftOut(job) };
 }
 
-function needsOf(needs: Schemas["Needs"]): Partial<Form> {
-  return {
-    cores: String(needs.cores),
-    ram: needs.ram_mb == null ? "" : sizeText(needs.ram_mb),
-    disk: sizeText(needs.disk_mb),
-    gpus: needs.gpus ? String(needs.gpus) : "",
-    vram: needs.vram_mb ? sizeText(needs.vram_mb) : "",
-    tiers: needs.tiers.join(", "),
-    regions: needs.regions.join(", "),
-    tags: needs.tags.join(", "),
-    preferTags: needs.prefer_tags.join(", "),
-    excludeTags: needs.exclude_tags.join(", "),
-    excludeHosts: needs.exclude_hosts.join(", "),
-    host: needs.host ?? "",
-    properties: pairs(needs.properties),
-    meshVersion: needs.mesh_version ?? "",
-    isolation: needs.isolation ?? "",
-  };
+function optionsOf(job: JobDetail): Partial<Form> {
+  const parts = { needs: job.spec.needs, spec: job.spec, terms: job } as Record<string, object>;
+  const texts = NAMES.map((name) => {
+    const { type, isFresh } = FIELDS[name];
+    const [part = "", key = ""] = apiName(name) ?? [];
+    const value = (parts[part] as Record<string, unknown> | undefined)?.[key];
+    return [name, isFresh || !value ? "" : TYPES[type].write(value as never)];
+  });
+  return Object.fromEntries(texts) as Partial<Form>;
 }
 
 function leftOut(job: JobDetail): string[] {
   const left: string[] = [];
   if (job.compare === "function") left.push("the function that compared its results");
-  // Nobody knows whether it was asked for, or was what the hub chose that day.
-  if (job.max_price > 0) left.push(`its maximum price of ${creditText(job.max_price)} credits per hour`);
+  // Nobody knows whether it was requested, or set by the hub.
+  if (job.max_price > 0) left.push(`its maximum price of ${plainCredits(job.max_price)} credits per hour`);
   if (job.after.length > 0) left.push("the jobs it waited for");
   if (job.group_id) left.push("its group");
   if (Object.values(job.spec.env).some((value) => value.includes("\n"))) left.push("line breaks in its environment");
   return left;
-}
-
-function pairs(of: Record<string, string>): string {
-  return Object.entries(of)
-    .map(([name, value]) => `${name}=${value.replaceAll("\n", " ")}`)
-    .join("\n");
-}
-
-function isFileName(name: string): boolean {
-  return /^[\w.-]+\.\w+$/.test(name);
 }

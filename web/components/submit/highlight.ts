@@ -1,4 +1,4 @@
-// Light colouring of Python: comments, strings, numbers and keywords.
+// Colours comments, strings, numbers and keywords of Python.
 import python from "highlight.js/lib/languages/python";
 import { createLowlight } from "lowlight";
 
@@ -10,7 +10,7 @@ export interface Token {
 type Tree = ReturnType<typeof lowlight.highlight>["children"];
 
 const lowlight = createLowlight({ python });
-/** Longer ones are shown plain: colouring every keystroke would be felt. */
+/** Longer sources stay plain, or typing would be slow. */
 const LENGTH_MAX = 40_000;
 const KINDS: Record<string, Token["kind"]> = {
   "hljs-comment": "comment",

@@ -1,5 +1,5 @@
 "use client";
-// Files that travel with the job: uploaded while the rest of the form is filled in.
+// Files for the job, uploaded while the rest of the form is filled in.
 import { FilePlus2, RotateCcw, X } from "lucide-react";
 import { useRef, useState } from "react";
 import { Button, IconButton } from "@/components/ui/button";
@@ -17,11 +17,11 @@ interface Upload {
   abort: AbortController;
 }
 
-/** What is on its way, by name; what has arrived is told to `arrived`. */
-export function useUploads(arrived: (input: InputFile) => void) {
+/** Uploads in progress; a finished one is passed to `onUploaded`. */
+export function useUploads(onUploaded: (input: InputFile) => void) {
   const [uploads, setUploads] = useState<Upload[]>([]);
-  const latest = useRef(arrived);
-  latest.current = arrived;
+  const latest = useRef(onUploaded);
+  latest.current = onUploaded;
   const drop = (name: string) => setUploads((before) => before.filter((one) => one.file.name !== name));
   const add = (file: File) => {
     uploads.find((one) => one.file.name === file.name)?.abort.abort();
@@ -63,7 +63,7 @@ export function Inputs({ inputs, uploads, error, add, stop, remove }: InputsProp
     for (const file of files ?? []) add(file);
   };
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: dropping is a second way; the button is the first
+    // biome-ignore lint/a11y/noStaticElementInteractions: there is a button that does the same
     <div
       onDragOver={(event) => {
         event.preventDefault();
@@ -82,9 +82,9 @@ export function Inputs({ inputs, uploads, error, add, stop, remove }: InputsProp
     >
       <div className="flex flex-wrap items-center gap-3">
         <Button small onClick={() => picker.current?.click()}>
-          <FilePlus2 size={15} aria-hidden="true" /> Add files
+          <FilePlus2 /> Add files
         </Button>
-        <span className="text-muted text-sm">or drop them here. The job finds them in its folder under the same names.</span>
+        <span className="text-muted text-sm">or drop them here. They are in the job's folder, with the same names.</span>
         <input
           ref={picker}
           type="file"
@@ -104,7 +104,7 @@ export function Inputs({ inputs, uploads, error, add, stop, remove }: InputsProp
               <span className="min-w-0 flex-1 truncate font-mono text-sm">{input.name}</span>
               <span className="num text-muted text-sm">{bytes(input.size)}</span>
               <IconButton label={`Remove ${input.name}`} onClick={() => remove(input.name)}>
-                <X size={16} aria-hidden="true" />
+                <X />
               </IconButton>
             </li>
           ))}
@@ -138,11 +138,11 @@ function Sending({ upload: { file, step, error }, stop, again }: { upload: Uploa
       </div>
       {error !== undefined && (
         <IconButton label={`Send ${file.name} again`} onClick={again}>
-          <RotateCcw size={16} aria-hidden="true" />
+          <RotateCcw />
         </IconButton>
       )}
       <IconButton label={`Stop sending ${file.name}`} onClick={stop}>
-        <X size={16} aria-hidden="true" />
+        <X />
       </IconButton>
     </li>
   );

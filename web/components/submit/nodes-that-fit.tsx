@@ -2,14 +2,14 @@
 import { Badge } from "@/components/ui/badge";
 import { Link } from "@/components/ui/link";
 import type { Schemas } from "@/lib/api/client";
-import { count, pluralize } from "@/lib/format";
+import { pluralize } from "@/lib/format";
+import { nodeHref } from "@/lib/links";
 
 type Preview = Schemas["PreviewView"];
 type Verdict = Schemas["NodeVerdictView"];
 
 const SHOWN = 200;
 
-/** Which nodes would take it, why the others would not, and what to change so that they would. */
 export function NodesThatFit({ preview: { why, hosts } }: { preview: Preview }) {
   const gates = why.gates.filter((gate) => gate.failing > 0);
   return (
@@ -27,14 +27,14 @@ export function NodesThatFit({ preview: { why, hosts } }: { preview: Preview }) 
       )}
       {gates.length > 0 && (
         <details className="text-sm">
-          <summary className="text-muted hover:text-ink">Why the others do not fit</summary>
+          <summary className="text-muted hover:text-ink">Why other nodes are excluded</summary>
           <ul className="mt-2 grid gap-1">
             {gates.map((gate) => (
               <li key={gate.gate} className="flex justify-between gap-3">
                 <span className="min-w-0 break-words">
                   {gate.gate}: <span className="text-muted">{gate.need}</span>
                 </span>
-                <span className="num whitespace-nowrap text-muted">{count(gate.failing)} fail it</span>
+                <span className="num whitespace-nowrap text-muted">{pluralize(gate.failing, "node")}</span>
               </li>
             ))}
           </ul>
@@ -43,7 +43,7 @@ export function NodesThatFit({ preview: { why, hosts } }: { preview: Preview }) 
       {hosts.length > 0 && (
         <details className="text-sm">
           <summary className="text-muted hover:text-ink">
-            {hosts.length >= SHOWN ? "The first nodes" : "All nodes"}, one by one
+            {hosts.length >= SHOWN ? `The first ${SHOWN} nodes` : "All nodes"}
           </summary>
           <ul tabIndex={0} aria-label="Nodes" className="mt-2 grid max-h-64 gap-1.5 overflow-y-auto">
             {hosts.map((host) => (
@@ -59,7 +59,7 @@ export function NodesThatFit({ preview: { why, hosts } }: { preview: Preview }) 
 function Host({ host }: { host: Verdict }) {
   return (
     <li className="flex items-start justify-between gap-3">
-      <Link href={`/nodes?id=${encodeURIComponent(host.node_id)}`} className="link min-w-0 truncate">
+      <Link href={nodeHref(host.node_id)} className="link min-w-0 truncate">
         {host.name}
       </Link>
       {host.ok ? (

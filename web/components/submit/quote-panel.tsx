@@ -1,6 +1,6 @@
 "use client";
 import type { ReactNode } from "react";
-import { Card } from "@/components/ui/card";
+import { Card, Fact, Facts } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { Notice, Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
@@ -35,7 +35,7 @@ export function QuotePanel({ asked }: { asked: ReturnType<typeof useQuote> }) {
 function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
   return (
     <div className={classes("grid gap-4 transition-opacity", stale && "opacity-60")}>
-      <dl className="grid grid-cols-2 gap-x-6 gap-y-3">
+      <Facts>
         <Quoted name="Price per hour">
           <Price quote={quote} />
         </Quoted>
@@ -43,19 +43,19 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
           <Money micro={quote.hold_total} unit />
         </Quoted>
         <Quoted name="Nodes free now">
-          {count(quote.nodes_now)} <span className="font-normal text-muted text-sm">of {count(quote.nodes_able)} able</span>
+          {count(quote.nodes_now)} <span className="font-normal text-muted text-sm">of {count(quote.nodes_able)} suitable</span>
         </Quoted>
-        <Quoted name="Starts">{soon(quote.start)}</Quoted>
-        <Quoted name="Runs">{soon(quote.run)}</Quoted>
-        <Quoted name="Finishes">{soon(quote.finish)}</Quoted>
-      </dl>
+        <Quoted name="Starts">{estimate(quote.start)}</Quoted>
+        <Quoted name="Runs">{estimate(quote.run)}</Quoted>
+        <Quoted name="Finishes">{estimate(quote.finish)}</Quoted>
+      </Facts>
       {!quote.affordable && (
         <Notice tone="warn">
-          <Money micro={quote.missing} exact /> credits are missing: you have <Money micro={quote.available} exact />.
+          <Money micro={quote.missing} exact /> credits are missing. You have <Money micro={quote.available} exact />.
         </Notice>
       )}
       <details className="text-sm" open={quote.nodes_able === 0}>
-        <summary className="text-muted hover:text-ink">Full quote in words</summary>
+        <summary className="text-muted hover:text-ink">Explanation</summary>
         <ul className="mt-2 grid gap-1.5 text-muted">
           {quote.sentences.map((sentence) => (
             <li key={sentence}>{sentence}</li>
@@ -67,7 +67,7 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
 }
 
 function Price({ quote: { price_low: low, price_high: high } }: { quote: Quote }) {
-  if (low === null || low === undefined || high === null || high === undefined) return <>–</>;
+  if (low == null || high == null) return <>–</>;
   if (low === high) return <Money micro={low} unit />;
   return (
     <>
@@ -76,17 +76,16 @@ function Price({ quote: { price_low: low, price_high: high } }: { quote: Quote }
   );
 }
 
-function soon({ p50_ms: half }: Schemas["Estimate"]): string {
-  if (half === null || half === undefined) return "unknown";
+function estimate({ p50_ms: half }: Schemas["Estimate"]): string {
+  if (half == null) return "unknown";
   return half < 1000 ? "at once" : `≈ ${duration(half)}`;
 }
 
 function Quoted({ name, children }: { name: string; children: ReactNode }) {
   return (
-    <div className="min-w-0">
-      <dt className="text-muted text-sm">{name}</dt>
-      <dd className="num font-semibold text-lg leading-snug">{children}</dd>
-    </div>
+    <Fact name={name}>
+      <span className="num font-semibold text-lg leading-snug">{children}</span>
+    </Fact>
   );
 }
 

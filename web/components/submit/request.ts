@@ -1,18 +1,18 @@
-// The form as the hub takes it. Says only what cannot be read at all; what makes sense is the hub's affair.
+// The form as the hub's API takes it. Only what cannot be read is an error here; the hub judges the rest.
 import type { Schemas } from "@/lib/api/client";
-import { count, parseCredits } from "@/lib/format";
-import { splitWords } from "../../lib/shell-words";
-import { parseMegabytes, parseSeconds } from "./amounts";
-import { type Errors, type FieldName, type Form, splitLines, splitList } from "./form";
+import { count } from "@/lib/format";
+import { splitWords } from "@/lib/shell-words";
+import { apiName, FIELDS, FLAGS, NAMES, TYPES } from "./fields";
+import type { Errors, Form } from "./form";
 
-const RUNS_MAX = 1000; // items that the hub takes at once
+const RUNS_MAX = 1000; // items that the hub accepts at once
 type JobSpec = Schemas["JobSpec"];
-type Needs = Partial<Schemas["Needs"]>;
-export type Spec = Pick<JobSpec, "kind" | "name"> & Partial<Omit<JobSpec, "kind" | "name" | "needs">> & { needs?: Needs };
+export type Spec = Pick<JobSpec, "kind" | "name"> &
+  Partial<Omit<JobSpec, "kind" | "name" | "needs">> & { needs?: Partial<Schemas["Needs"]> };
 export type SubmitBody = Schemas["SubmitRequest"];
-type QuoteBody = Schemas["QuoteRequest"];
+type Terms = Partial<Pick<SubmitBody, "priority" | "retries" | "max_price" | "budget" | "verify" | "compare" | "after">>;
 
-/** Read from a form: `body` without the group, which may have to be made first, and what could not be read. */
+/** What was read; the group is separate, as it may have to be created first. */
 export interface Reading {
   spec: Spec;
   terms: Terms;
@@ -20,140 +20,58 @@ export interface Reading {
   errors: Errors;
 }
 
-export type Terms = Partial<Pick<SubmitBody, "priority" | "retries" | "max_price" | "budget" | "verify" | "compare" | "after">>;
-
-class Reader {
-  errors: Errors = {};
-  constructor(private readonly form: Form) {}
-
-  private one<T>(field: FieldName, read: (text: string) => T | null, wrong: string): T | undefined {
-    const text = String(this.form[field]).trim();
-    if (!text) return undefined;
-    const value = read(text);
-    if (value !== null) return value;
-    this.errors[field] = wrong;
-    return undefined;
-  }
-  size = (field: FieldName) => this.one(field, parseMegabytes, "Write 16, 16GB or 512MB.");
-  time = (field: FieldName) => this.one(field, parseSeconds, "Write 90, 10m or 2h.");
-  credits = (field: FieldName) => this.one(field, parseCredits, "Write an amount such as 2.5.");
-  number = (field: FieldName) => this.one(field, asNumber, "Write a number.");
-  whole = (field: FieldName) => this.one(field, asWhole, "Write a whole number.");
-  words = (field: FieldName) => this.one(field, splitWords, "A quote is not closed.") ?? [];
-  text = (field: FieldName) => String(this.form[field]).trim() || undefined;
-  list = (field: FieldName) => splitList(String(this.form[field]));
-  lines = (field: FieldName) => splitLines(String(this.form[field]));
-  pairs(field: FieldName): Record<string, string> {
-    const found: Record<string, string> = {};
-    for (const line of splitLines(String(this.form[field]))) {
-      const cut = line.indexOf("=");
-      if (cut < 1) this.errors[field] = `“${line}”: write NAME=VALUE, one per line.`;
-      else found[line.slice(0, cut)] = line.slice(cut + 1);
-    }
-    return found;
-  }
-}
-
-function asNumber(text: string): number | null {
-  return /^\d*\.?\d+$/.test(text) ? Number(text) : null;
-}
-
-function asWhole(text: string): number | null {
-  return /^-?\d{1,15}$/.test(text) ? Number(text) : null;
-}
-
 export function readForm(form: Form): Reading {
-  const reader = new Reader(form);
-  const needs = readNeeds(reader);
-  const spec = withoutEmpty<Spec>({
-    ...readWork(form, reader),
-    needs,
-    dependencies: reader.lines("dependencies"),
-    env: reader.pairs("env"),
-    inputs: form.inputs,
-    timeout_s: reader.time("timeout"),
-    labels: reader.list("labels"),
-    net: reader.list("net"),
-    seal_to: reader.text("sealTo"),
-    checkpoints: form.checkpoints || undefined,
-    moves: form.moves || undefined,
-  });
-  const terms = withoutEmpty<Terms>({
-    priority: reader.whole("priority"),
-    retries: reader.whole("retries"),
-    max_price: reader.credits("maxPrice"),
-    budget: reader.credits("budget"),
-    verify: reader.text("verify"),
-    compare: reader.text("compare"),
-    after: reader.list("after"),
-  });
-  return { spec, terms, runs: readRuns(reader), errors: reader.errors };
-}
-
-/** Said here, because a group would be made for what the hub then refuses. */
-function readRuns(reader: Reader): number {
-  const runs = reader.whole("runs") ?? 1;
-  if (runs >= 1 && runs <= RUNS_MAX) return runs;
-  reader.errors.runs = `From 1 to ${count(RUNS_MAX)}.`;
-  return 1;
-}
-
-function readWork(form: Form, reader: Reader): Pick<Spec, "kind" | "name" | "argv" | "source"> {
-  if (form.kind === "script") {
-    if (!form.source.trim()) reader.errors.source = "Write a script, or take a template.";
-    return {
-      kind: "script",
-      name: reader.text("name") ?? reader.text("file") ?? "",
-      argv: reader.words("args"),
-      source: form.source,
-    };
+  const errors: Errors = {};
+  const read: Record<string, Record<string, unknown>> = { needs: {}, spec: {}, terms: {} };
+  for (const name of NAMES) {
+    const text = form[name].trim();
+    if (!text) continue;
+    const { read: parse, wrong } = TYPES[FIELDS[name].type];
+    const [part, key] = apiName(name) ?? [];
+    const value = parse(text);
+    if (value === null) errors[name] = wrong;
+    else if (part && key) Object.assign(read[part] ?? {}, { [key]: value });
   }
-  const argv = reader.words("command");
-  if (argv.length === 0) reader.errors.command ??= "Write a program and its arguments.";
-  const program = argv[0] ?? "";
-  return { kind: "command", name: reader.text("name") ?? (program.split("/").pop() || program), argv };
+  for (const { name } of FLAGS) if (form[name]) Object.assign(read.spec ?? {}, { [name]: true });
+  const runs = form.slices.trim() ? Number(form.slices) : 1;
+  const isPossible = Number.isInteger(runs) && runs >= 1 && runs <= RUNS_MAX;
+  if (!isPossible) errors.slices = `From 1 to ${count(RUNS_MAX)}.`;
+  const work = readWork(form, errors);
+  const needs = withoutEmpty(read.needs ?? {});
+  const spec = withoutEmpty({
+    ...work,
+    needs,
+    ...read.spec,
+    inputs: form.inputs,
+    seal_to: form.sealTo.trim(),
+  }) as unknown as Spec;
+  return { spec, terms: withoutEmpty(read.terms ?? {}), runs: isPossible ? runs : 1, errors };
 }
 
-function readNeeds(reader: Reader): Needs {
-  return withoutEmpty<Needs>({
-    cores: reader.number("cores"),
-    ram_mb: reader.size("ram"),
-    disk_mb: reader.size("disk"),
-    gpus: reader.whole("gpus"),
-    vram_mb: reader.size("vram"),
-    tiers: reader.list("tiers"),
-    regions: reader.list("regions"),
-    tags: reader.list("tags"),
-    prefer_tags: reader.list("preferTags"),
-    exclude_tags: reader.list("excludeTags"),
-    exclude_hosts: reader.list("excludeHosts"),
-    host: reader.text("host"),
-    properties: reader.pairs("properties"),
-    mesh_version: reader.text("meshVersion"),
-    isolation: reader.text("isolation"),
-  });
+function readWork(form: Form, errors: Errors): Pick<Spec, "kind" | "name" | "argv" | "source"> {
+  const isScript = form.kind === "script";
+  const argv = splitWords(isScript ? form.args : form.command);
+  if (!argv) errors[isScript ? "args" : "command"] = "A quote is not closed.";
+  const name = form.name.trim();
+  if (isScript) {
+    if (!form.source.trim()) errors.source = "Write a script, or select a template.";
+    return { kind: "script", name: name || form.file.trim(), argv: argv ?? [], source: form.source };
+  }
+  const [program = ""] = argv ?? [];
+  if (!program) errors.command ??= "Write a program and its arguments.";
+  return { kind: "command", name: name || program.split("/").pop() || program, argv: argv ?? [] };
 }
 
-/** What is not said is left to the hub. */
-function withoutEmpty<T>(fields: Record<string, unknown>): T {
-  const said = Object.entries(fields).filter(([, value]) => {
-    if (value === undefined) return false;
-    return typeof value !== "object" || value === null || Object.keys(value).length > 0;
-  });
-  return Object.fromEntries(said) as T;
+/** Without empty texts, lists and objects: the hub decides those. */
+function withoutEmpty<T extends object>(fields: T): Partial<T> {
+  const isFilled = (value: unknown) =>
+    value !== undefined && value !== "" && (typeof value !== "object" || value === null || Object.keys(value).length > 0);
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => isFilled(value))) as Partial<T>;
 }
 
-export function quoteBody({ spec, terms, runs }: Reading): QuoteBody {
-  return withoutEmpty<QuoteBody>({
-    needs: spec.needs ?? {},
-    kind: spec.kind,
-    timeout_s: spec.timeout_s,
-    items: Math.max(1, runs),
-    max_price: terms.max_price,
-    budget: terms.budget,
-    net: spec.net,
-    labels: spec.labels,
-    name: spec.name || undefined,
-    verify: terms.verify,
-  });
+export function quoteBody({ spec, terms, runs }: Reading): Schemas["QuoteRequest"] {
+  const { needs = {}, kind, timeout_s, net, labels, name } = spec;
+  const { max_price, budget, verify } = terms;
+  const body = withoutEmpty({ kind, timeout_s, items: runs, max_price, budget, net, labels, name, verify });
+  return { needs, ...body } as Schemas["QuoteRequest"];
 }

@@ -1,5 +1,4 @@
-// SHA-256 of a file. The browser's own where it has one (a page over plain HTTP has not) and the file fits into memory
-// comfortably; else piece by piece, which the browser's own cannot do.
+// SHA-256 of a file. The browser's own function needs HTTPS and the whole file in memory; otherwise it is computed in pieces.
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex } from "@noble/hashes/utils.js";
 
@@ -13,7 +12,7 @@ export async function fileDigest(file: Blob, onProgress: (done: number) => void,
   const hash = sha256.create();
   for (let at = 0; at < file.size; at += PIECE) {
     signal.throwIfAborted();
-    // Reading is asynchronous, so the page stays alive between the pieces.
+    // Reading is asynchronous, so the page stays responsive.
     hash.update(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
     onProgress(Math.min(at + PIECE, file.size));
   }

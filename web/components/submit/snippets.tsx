@@ -1,5 +1,4 @@
 "use client";
-// The same form for a shell and for Python.
 import { Download } from "lucide-react";
 import { useState } from "react";
 import { Button } from "@/components/ui/button";
@@ -7,10 +6,9 @@ import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Segments } from "@/components/ui/segments";
 import { saveFile } from "@/lib/save";
-import { asCli } from "./as-cli";
-import { asSdk } from "./as-sdk";
 import type { Form } from "./form";
 import type { Reading } from "./request";
+import { asCli, asSdk } from "./snippet";
 
 const WAYS = [
   { value: "cli", label: "Command line" },
@@ -35,7 +33,7 @@ export function Snippets({ form, reading, here }: SnippetsProps) {
               With the script as <code className="break-all font-mono text-ink">{form.file}</code> in your folder:
             </span>
             <Button small onClick={() => saveFile(new Blob([form.source], { type: "text/plain" }), form.file)}>
-              <Download size={15} aria-hidden="true" /> Save the script
+              <Download /> Save the script
             </Button>
           </div>
         )}

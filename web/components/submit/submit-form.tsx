@@ -8,12 +8,12 @@ import type { Schemas } from "@/lib/api/client";
 import { bytes, pluralize } from "@/lib/format";
 import { setParams } from "@/lib/use-params";
 import { useDraft } from "./draft";
-import { Environment, Grouping, Machine, Place, Price, Time, Trust } from "./fields";
 import { EMPTY, type Errors, type FieldName, type Form, fieldOf } from "./form";
 import { Inputs, useUploads } from "./inputs";
 import { QuotePanel } from "./quote-panel";
 import { readForm } from "./request";
 import { Section } from "./section";
+import { Sections } from "./sections";
 import { Snippets } from "./snippets";
 import { TemplateRow } from "./template-row";
 import type { Template } from "./templates";
@@ -32,11 +32,11 @@ export function SubmitForm() {
   const again = useResubmit(draft);
   const [tried, setTried] = useState(false);
   const reading = useMemo(() => readForm(form), [form]);
-  const asked = useQuote(reading);
+  const quote = useQuote(reading);
   const place = submission.refusal ? fieldOf(submission.refusal.field, form) : null;
-  const quoted = asked.quote.error ? fieldOf((asked.quote.error as { field?: string }).field, form) : null;
+  const quoted = quote.quote.error ? fieldOf((quote.quote.error as { field?: string }).field, form) : null;
   const errors: Errors = {
-    ...(quoted && { [quoted]: sentence(asked.quote.error) }),
+    ...(quoted && { [quoted]: sentence(quote.quote.error) }),
     ...(place && { [place]: submission.refusal?.detail }),
     ...(tried ? reading.errors : withoutEmpty(reading.errors, form)),
   };
@@ -48,12 +48,12 @@ export function SubmitForm() {
 
   const take = (template: Template) => {
     draft.replace({ form: { ...EMPTY, ...template.form }, again: draft.again });
-    setParams({ again: "" }); // it is not that job any more
+    setParams({ again: "" });
   };
   const submit = () => {
     setTried(true);
     if (!waits && !again.loading && Object.keys(reading.errors).length === 0) void submission.submit(form, reading);
-    // What is wrong is shown by then.
+    // After React has drawn the errors.
     else setTimeout(() => element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
   };
   const button = (
@@ -83,7 +83,7 @@ export function SubmitForm() {
         <TemplateRow chosen={form} choose={take} />
         <Work {...section} />
         <Card flush>
-          <Section title="Files" said={files(form.inputs)} wrong={Boolean(errors.inputs) || waits}>
+          <Section title="Files" summary={fileSummary(form.inputs)} isWrong={Boolean(errors.inputs) || waits}>
             <Inputs
               inputs={form.inputs}
               uploads={uploads.uploads}
@@ -93,17 +93,11 @@ export function SubmitForm() {
               remove={(name) => draft.change({ inputs: form.inputs.filter((input) => input.name !== name) })}
             />
           </Section>
-          <Machine {...section} />
-          <Time {...section} />
-          <Grouping {...section} />
-          <Environment {...section} />
-          <Place {...section} />
-          <Price {...section} />
-          <Trust {...section} />
+          <Sections {...section} />
         </Card>
       </div>
       <div className="contents xl:sticky xl:top-5 xl:grid xl:min-w-0 xl:gap-5">
-        <QuotePanel asked={asked} />
+        <QuotePanel asked={quote} />
         {submission.refusal && !place && (
           <Notice tone="bad">
             <strong>{submission.refusal.title}.</strong> {submission.refusal.detail}
@@ -111,7 +105,7 @@ export function SubmitForm() {
         )}
         <div className="panel sticky bottom-2 z-10 flex items-center justify-between gap-4 p-4 shadow-lg xl:static xl:shadow-none">
           <span className="min-w-0 text-muted text-sm">
-            {asked.quote.data && !asked.wrong ? <Reserved quote={asked.quote.data} /> : " "}
+            {quote.quote.data && !quote.wrong ? <Reserved quote={quote.quote.data} /> : " "}
           </span>
           {button}
         </div>
@@ -121,23 +115,23 @@ export function SubmitForm() {
   );
 }
 
-/** The hold, and why there is one although an own node would run the job for nothing. */
+/** The hold. There is one even if an own node would run the job for free. */
 function Reserved({ quote: { own_node, hold_total } }: { quote: Schemas["QuoteView"] }) {
   if (!hold_total) return <>Free: nothing is put on hold</>;
   if (own_node)
     return (
       <>
-        Free on your own node (at most <Money micro={hold_total} unit /> reserved if others run it)
+        Free on your own node; otherwise at most <Money micro={hold_total} unit />, on hold
       </>
     );
   return (
     <>
-      <Money micro={hold_total} unit /> on hold; what is not used is refunded
+      <Money micro={hold_total} unit /> on hold; the unused part is refunded
     </>
   );
 }
 
-/** Nothing written yet is not a mistake before somebody submits it. */
+/** An empty field is no error before somebody submits the form. */
 function withoutEmpty(errors: Errors, form: Form): Errors {
   return Object.fromEntries(Object.entries(errors).filter(([name]) => String(form[name as FieldName]).trim() !== ""));
 }
@@ -146,7 +140,7 @@ function sentence(error: unknown): string {
   return (error as { detail?: string }).detail ?? "";
 }
 
-function files(inputs: { size: number }[]): string {
+function fileSummary(inputs: { size: number }[]): string {
   if (inputs.length === 0) return "none";
   const size = inputs.reduce((sum, input) => sum + input.size, 0);
   return `${pluralize(inputs.length, "file")}, ${bytes(size)}`;

@@ -6,7 +6,7 @@ import { Dialog } from "@/components/ui/dialog";
 import { EMPTY, type Form } from "./form";
 import { TEMPLATES, type Template } from "./templates";
 
-/** Things to begin with. What was written is never thrown away without a question. */
+/** Examples to begin with. Replacing somebody's own input needs a confirmation. */
 export function TemplateRow({ chosen, choose }: { chosen: Form; choose: (template: Template) => void }) {
   const [asked, setAsked] = useState<Template | null>(null);
   const written = JSON.stringify({ ...chosen, kind: EMPTY.kind });

@@ -1,4 +1,4 @@
-// Scripts to begin with. Each runs as it stands on any node: the standard library, no network.
+// Example scripts. Each runs on any node: with the standard library and without network.
 import type { Form } from "./form";
 
 export interface Template {
@@ -15,7 +15,7 @@ from pathlib import Path
 print("Hello from", platform.node(), "with Python", platform.python_version())
 print("This is job", os.environ["COMPUTEPOOL_JOB_ID"])
 
-# What lies in outputs/ when the job ends comes back to you.
+# Files in outputs/ are kept when the job ends.
 Path("outputs").mkdir(exist_ok=True)
 Path("outputs/hello.txt").write_text("Hello, pool!\\n")
 `;
@@ -28,7 +28,7 @@ inside = 0
 for n in range(points):
     inside += random.random() ** 2 + random.random() ** 2 < 1
     if n % (points // 20) == 0:
-        print(f"::progress {n / points}", flush=True)  # becomes the job's bar
+        print(f"::progress {n / points}", flush=True)  # moves the job's progress bar
 
 print(f"pi is about {4 * inside / points:.5f} after {points:,} points")
 `;
@@ -37,12 +37,12 @@ const SWEEP = `import json
 import os
 from pathlib import Path
 
-# Every run sees which one it is: 0, 1, 2 …
+# Every run knows its number: 0, 1, 2 …
 mine = int(os.environ["COMPUTEPOOL_SLICE"])
 rates = [0.5, 0.1, 0.05, 0.01, 0.005, 0.001]
 rate = rates[mine % len(rates)]
 
-# Gradient descent on (x - 3)^2: how near does each rate come in 200 steps?
+# Gradient descent on (x - 3)^2: how close does each rate come in 200 steps?
 x = -10.0
 for _ in range(200):
     x -= rate * 2 * (x - 3)
@@ -56,7 +56,7 @@ print(found)
 const GPU = `import subprocess
 import sys
 
-# The node shows the job the cards that were set aside for it, and no others.
+# The job sees the GPUs that were reserved for it, and no others.
 query = "name,memory.total,driver_version,utilization.gpu"
 try:
     seen = subprocess.run(
@@ -64,7 +64,7 @@ try:
         capture_output=True, text=True, check=True,
     )
 except (OSError, subprocess.CalledProcessError) as error:
-    sys.exit(f"no card to be seen here: {error}")
+    sys.exit(f"found no GPU: {error}")
 print(seen.stdout.strip())
 `;
 
@@ -115,10 +115,10 @@ import computepool
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 30
 
-# A node that is lost costs minutes, not hours: the next one goes on from the last checkpoint.
+# If the node is lost, the next one resumes from the last checkpoint.
 place = computepool.restored()
 step, total = map(int, (place / "state.txt").read_text().split()) if place else (0, 0)
-print(f"going on at step {step}" if place else "starting from nothing")
+print(f"resuming at step {step}" if place else "starting at step 0")
 
 while step < STEPS:
     total += step * step
@@ -142,7 +142,7 @@ export const TEMPLATES: Template[] = [
     id: "sweep",
     title: "Parameter sweep",
     note: "six runs as a group",
-    form: { file: "sweep.py", source: SWEEP, runs: "6", timeout: "10m" },
+    form: { file: "sweep.py", source: SWEEP, slices: "6", timeout: "10m" },
   },
   {
     id: "gpu",

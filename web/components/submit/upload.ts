@@ -1,5 +1,5 @@
-// A file becomes an artifact at the hub: named by its SHA-256, sent in parts, gone on with where it broke.
-import { client } from "@/lib/api/client";
+// Uploads a file as an artifact: named by its SHA-256, in parts, resuming after an interruption.
+import { answerOf, client } from "@/lib/api/client";
 import { asProblem, isTransient } from "@/lib/api/problem";
 import { pause } from "@/lib/pause";
 import type { InputFile } from "./form";
@@ -17,11 +17,7 @@ export interface Step {
 export async function upload(file: File, onProgress: (step: Step) => void, signal: AbortSignal): Promise<InputFile> {
   const digest = await fileDigest(file, (done) => onProgress({ doing: "reading", done, of: file.size }), signal);
   const path = { digest };
-  const askState = async () => {
-    const { data, error } = await client.GET("/artifacts/{digest}/upload", { params: { path }, signal });
-    if (!data) throw error;
-    return data;
-  };
+  const askState = () => answerOf(client.GET("/artifacts/{digest}/upload", { params: { path }, signal }));
   let state = await retry(askState, signal);
   let failures = 0;
   while (!state.complete) {
@@ -30,7 +26,7 @@ export async function upload(file: File, onProgress: (step: Step) => void, signa
     const { data, error } = await client
       .PUT("/artifacts/{digest}", {
         params: { path, query: { size: file.size, offset, name: file.name } },
-        // Bytes as they are; the description calls them a string.
+        // Raw bytes, which the API's description types as a string.
         body: file.slice(offset, offset + PART) as unknown as string,
         bodySerializer: (part: unknown) => part as Blob,
         headers: { "Content-Type": "application/octet-stream" },
@@ -42,7 +38,7 @@ export async function upload(file: File, onProgress: (step: Step) => void, signa
       state = data;
       failures = 0;
     } else {
-      // The connection broke, or another tab sends the same: the hub knows how much came.
+      // The connection broke, or another tab uploads the same file: the hub knows how much it has.
       failures += 1;
       if (failures > TRIES_MAX || !(isTransient(asProblem(error)) || asProblem(error).status === 409)) throw error;
       await backOff(failures, signal);

@@ -1,5 +1,5 @@
 "use client";
-// What the job would cost and who would take it, asked again as the form changes and as the market moves.
+// What the job would cost and where it would run, updated with the form and the market.
 import { keepPreviousData } from "@tanstack/react-query";
 import { $api, type Schemas } from "@/lib/api/client";
 import type { FieldName } from "./form";
@@ -7,10 +7,10 @@ import { quoteBody, type Reading } from "./request";
 import { useDebounced } from "./use-debounced";
 
 const EVERY_MS = 15_000;
-/** What a quote follows from; while one of these cannot be read, there is none. */
+/** While one of these cannot be read, there is no quote. */
 const PRICED: FieldName[] = [
   ...(["cores", "ram", "disk", "gpus", "vram", "properties"] as const),
-  ...(["timeout", "runs", "maxPrice", "budget"] as const),
+  ...(["timeout", "slices", "max_price", "budget"] as const),
 ];
 const HOSTS_MAX = 200;
 

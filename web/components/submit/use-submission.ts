@@ -1,11 +1,10 @@
 "use client";
-// From the form to the hub: once, however often the button is pressed or an answer is lost.
-import type { Route } from "next";
+// Submits the form once, however often the button is pressed or an answer is lost.
 import { useRouter } from "next/navigation";
 import { useRef, useState } from "react";
-import { client } from "@/lib/api/client";
+import { answerOf, client, randomKey } from "@/lib/api/client";
 import { asProblem, type Problem } from "@/lib/api/problem";
-import { randomKey } from "@/lib/use-idempotency-key";
+import { groupHref, jobHref } from "@/lib/links";
 import type { Form } from "./form";
 import type { Reading, SubmitBody } from "./request";
 
@@ -27,56 +26,48 @@ export function useSubmission(sent: () => void) {
       const { jobIds, groupId } = await send(form, reading);
       forgetKey();
       sent();
-      const [only] = jobIds;
-      const to = jobIds.length === 1 ? `/jobs?id=${only}` : `/groups?id=${groupId}`;
-      router.push(to as Route);
-      // It stays busy: the page goes away, and a second press meanwhile must not begin anew.
+      const [first = ""] = jobIds;
+      router.push(jobIds.length === 1 ? jobHref(first) : groupHref(groupId ?? ""));
+      // It stays busy until the page has changed, so that another press does not submit again.
     } catch (error) {
       setRefusal(asProblem(error));
       busy.current = false;
       setPending(false);
     }
   };
-  return { submit, pending, refusal, forgive: () => setRefusal(null) };
+  return { submit, pending, refusal };
 }
 
 async function send(form: Form, { spec, terms, runs }: Reading): Promise<{ jobIds: string[]; groupId: string | null }> {
   const key = keyFor(JSON.stringify([spec, terms, runs, form.group.trim()]));
   const groupId = await groupFor(form.group.trim(), { name: spec.name, runs, key });
   const body = { spec, ...terms, items: Array.from({ length: runs }, () => ({})), ...(groupId && { group_id: groupId }) };
-  const { data, error } = await client.POST("/jobs", {
-    params: { header: { "idempotency-key": key } },
-    body: body as unknown as SubmitBody,
-  });
-  if (!data) throw error;
-  return { jobIds: data.job_ids, groupId };
+  const params = { header: { "idempotency-key": key } };
+  const { job_ids } = await answerOf(client.POST("/jobs", { params, body: body as unknown as SubmitBody }));
+  return { jobIds: job_ids, groupId };
 }
 
-/** The group that is named, found or made; several runs have one of their own. */
-async function groupFor(name: string, made: { name: string; runs: number; key: string }): Promise<string | null> {
-  if (!name && made.runs <= 1) return null;
-  if (!name) return makeGroup(made.name, "slices", `${made.key}-group`);
+/** The group that the form names, found or created. Several runs without a name get one of their own. */
+async function groupFor(name: string, job: { name: string; runs: number; key: string }): Promise<string | null> {
+  if (!name && job.runs <= 1) return null;
   if (name.startsWith(ID)) return name;
-  const query = { name, kind: "group", limit: 1 };
-  const { data, error } = await client.GET("/groups", { params: { query } });
-  if (!data) throw error;
-  return data.groups[0]?.id ?? makeGroup(name, "group", `${made.key}-group`);
+  if (name) {
+    const query = { name, kind: "group", limit: 1 };
+    const { groups } = await answerOf(client.GET("/groups", { params: { query } }));
+    if (groups[0]) return groups[0].id;
+  }
+  const body = { name: name || job.name, kind: name ? "group" : "slices", return_home: false };
+  const header = { "idempotency-key": `${job.key}-group` };
+  return (await answerOf(client.POST("/groups", { params: { header }, body }))).id;
 }
 
-async function makeGroup(name: string, kind: string, key: string): Promise<string> {
-  const body = { name, kind, return_home: false };
-  const { data, error } = await client.POST("/groups", { params: { header: { "idempotency-key": key } }, body });
-  if (!data) throw error;
-  return data.id;
-}
-
-/** The same words have the same key until they were accepted, also after a reload of the page. */
-function keyFor(words: string): string {
+/** The same content has the same key until it is accepted, even after a reload of the page. */
+function keyFor(content: string): string {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as { words: string; key: string } | null;
-    if (kept?.words === words) return kept.key;
+    const kept = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as { content: string; key: string } | null;
+    if (kept?.content === content) return kept.key;
     const key = randomKey();
-    sessionStorage.setItem(KEY, JSON.stringify({ words, key }));
+    sessionStorage.setItem(KEY, JSON.stringify({ content, key }));
     return key;
   } catch {
     return randomKey();

@@ -1,5 +1,4 @@
 "use client";
-// The work itself: a script in the editor or from a file, or a command.
 import { FileUp } from "lucide-react";
 import { useRef } from "react";
 import { Button } from "@/components/ui/button";
@@ -7,10 +6,10 @@ import { Card } from "@/components/ui/card";
 import { TextArea, TextField } from "@/components/ui/field";
 import { Segments } from "@/components/ui/segments";
 import { useToast } from "@/components/ui/toast";
-import { splitWords } from "../../lib/shell-words";
+import { splitWords } from "@/lib/shell-words";
 import { Editor } from "./editor";
-import type { FieldsProps } from "./field-parts";
 import type { Form } from "./form";
+import type { FieldsProps } from "./sections";
 
 const KINDS = [
   { value: "script", label: "Script" },
@@ -55,7 +54,7 @@ function Script({ form, errors, change }: FieldsProps) {
           onChange={(event) => change({ file: event.target.value.replace(/[/\\]/g, "") })}
         />
         <Button onClick={() => picker.current?.click()}>
-          <FileUp size={16} aria-hidden="true" /> Open a file
+          <FileUp /> Open a file
         </Button>
         <input
           ref={picker}
@@ -80,7 +79,7 @@ function Script({ form, errors, change }: FieldsProps) {
       <TextField
         label="Arguments"
         placeholder="--epochs 3"
-        hint={<Words line={form.args} nothing="As in a shell; none by default." />}
+        hint={<Words line={form.args} nothing="Quoted as in a shell." />}
         error={errors.args}
         value={form.args}
         spellCheck={false}
@@ -95,14 +94,14 @@ function useScriptFile(change: FieldsProps["change"]) {
   const toast = useToast();
   return async (file: File) => {
     if (file.size > SOURCE_MAX) {
-      toast.error(badRequest(`${file.name} is longer than 256 KiB: send it as an input file, and run it by a command.`));
+      toast.error(badRequest(`${file.name} is longer than 256 KiB. Add it as a file, and run it with a command.`));
       return;
     }
     try {
       const source = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
       change({ source: source.replaceAll("\r\n", "\n"), file: file.name });
     } catch {
-      toast.error(badRequest(`${file.name} is not text: send it as an input file, and run it by a command.`));
+      toast.error(badRequest(`${file.name} is not text. Add it as a file, and run it with a command.`));
     }
   };
 }
@@ -117,7 +116,7 @@ function Command({ form, errors, change }: FieldsProps) {
       label="Command"
       rows={4}
       placeholder="ffmpeg -i in.mp4 outputs/out.webm"
-      hint={<Words line={form.command} nothing="A program and its arguments, quoted as in a shell. No shell runs it." />}
+      hint={<Words line={form.command} nothing="A program and its arguments, quoted as in a shell. It runs without a shell." />}
       error={errors.command}
       value={form.command}
       spellCheck={false}
@@ -126,14 +125,14 @@ function Command({ form, errors, change }: FieldsProps) {
   );
 }
 
-/** How the line is read, so that nobody has to guess. */
+/** Shows how the line is split. */
 function Words({ line, nothing }: { line: string; nothing: string }) {
   const words = splitWords(line) ?? [];
   if (words.length === 0) return <>{nothing}</>;
   return (
     <span className="flex flex-wrap gap-1">
       {words.map((word, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: a word is its place
+        // biome-ignore lint/suspicious/noArrayIndexKey: words have no other identity
         <code key={index} className="max-w-full break-all rounded bg-sunken px-1.5 font-mono">
           {word || "''"}
         </code>

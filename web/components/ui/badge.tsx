@@ -18,7 +18,7 @@ export function Badge({ tone = "neutral", title, children }: { tone?: Tone; titl
     <span
       title={title}
       className={classes(
-        "inline-flex items-center gap-1.5 whitespace-nowrap rounded-full px-2.5 py-0.5 font-medium text-sm",
+        "inline-flex max-w-full items-center gap-1.5 whitespace-nowrap rounded-full px-2.5 py-0.5 font-medium text-sm",
         TONES[tone],
       )}
     >
@@ -27,7 +27,7 @@ export function Badge({ tone = "neutral", title, children }: { tone?: Tone; titl
   );
 }
 
-// The colour of a state, for all kinds of things that have one. The word itself is the API's, made plain.
+// The colours of the API's states.
 const STATES: Record<string, Tone> = {
   queued: "neutral",
   waiting: "neutral",

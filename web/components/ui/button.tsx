@@ -1,3 +1,4 @@
+import { Download } from "lucide-react";
 import type { LinkProps } from "next/link";
 import type { ComponentProps, ReactNode } from "react";
 import { classes } from "./classes";
@@ -23,7 +24,7 @@ function look(kind: Look, small: boolean): string {
 
 type ButtonProps = ComponentProps<"button"> & { look?: Look; small?: boolean; pending?: boolean };
 
-/** `pending` shows that it works on it, and takes no second press. */
+/** While `pending` it shows a spinner and cannot be pressed again. */
 export function Button({ look: kind = "secondary", small = false, pending = false, className, children, ...rest }: ButtonProps) {
   return (
     <button
@@ -48,7 +49,16 @@ export function ButtonLink<R extends string>({
   return <Link {...rest} className={classes(look(kind, small), className)} />;
 }
 
-/** A button with a picture alone needs its words for those who do not see it. */
+/** Saves a file of the hub. */
+export function DownloadLink({ small = false, children, ...rest }: ComponentProps<"a"> & { small?: boolean }) {
+  return (
+    <a download {...rest} className={look("secondary", small)}>
+      <Download /> {children}
+    </a>
+  );
+}
+
+/** A button that shows only an icon. */
 export function IconButton({ label, className, ...rest }: ComponentProps<"button"> & { label: string }) {
   return (
     <button

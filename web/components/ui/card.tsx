@@ -1,12 +1,13 @@
 import type { ReactNode } from "react";
 import { classes } from "./classes";
+import { Skeleton } from "./states";
 
 interface CardProps {
   title?: ReactNode;
   aside?: ReactNode; // right of the title: a button, a number
   note?: ReactNode; // one line under the title
   children: ReactNode;
-  flush?: boolean; // the content reaches the edges: tables, maps
+  flush?: boolean; // the content reaches the edges
   className?: string;
 }
 
@@ -27,10 +28,15 @@ export function Card({ title, aside, note, children, flush = false, className }:
   );
 }
 
-/** A name and its value, many of them: <Facts><Fact name="Region">…</Fact></Facts>. */
-export function Facts({ children, columns = 2 }: { children: ReactNode; columns?: 1 | 2 | 3 }) {
-  const wide = { 1: "", 2: "sm:grid-cols-2", 3: "sm:grid-cols-2 xl:grid-cols-3" }[columns];
-  return <dl className={classes("grid gap-x-8 gap-y-3", wide)}>{children}</dl>;
+/** Names with their values: <Facts><Fact name="Region">…</Fact></Facts>. */
+export function Facts({ children, columns = 2 }: { children: ReactNode; columns?: 1 | 2 | 3 | 4 }) {
+  const wide = {
+    1: "",
+    2: "grid-cols-2",
+    3: "grid-cols-2 md:grid-cols-3",
+    4: "grid-cols-2 lg:grid-cols-4",
+  }[columns];
+  return <dl className={classes("grid gap-x-6 gap-y-3", wide)}>{children}</dl>;
 }
 
 export function Fact({ name, children }: { name: ReactNode; children: ReactNode }) {
@@ -56,4 +62,17 @@ export function Stat({ name, children, hint }: { name: string; children: ReactNo
 /** Statistics side by side, as many as fit. */
 export function Stats({ children }: { children: ReactNode }) {
   return <div className="grid grid-cols-2 gap-3 sm:grid-cols-3 xl:grid-cols-6">{children}</div>;
+}
+
+/** Statistics that may still load. */
+export function StatRow({ stats }: { stats: { name: string; value: ReactNode; hint: string }[] }) {
+  return (
+    <Stats>
+      {stats.map(({ name, value, hint }) => (
+        <Stat key={name} name={name} hint={value === undefined ? <Skeleton className="mt-1 h-3.5 w-20" /> : hint}>
+          {value === undefined ? <Skeleton className="my-1 h-5 w-14" /> : value}
+        </Stat>
+      ))}
+    </Stats>
+  );
 }

@@ -4,12 +4,12 @@ import { useState } from "react";
 import { classes } from "./classes";
 import { useToast } from "./toast";
 
-/** Copies where the browser allows it: a page over plain HTTP may only use the old way. */
+/** Pages over plain HTTP have no navigator.clipboard. */
 async function copy(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");
   area.value = text;
-  // A dialog takes the focus back from whatever is outside of it, and the selection with it.
+  // A dialog would take the focus, and with it the selection, from elements outside.
   (document.activeElement?.closest("[role=dialog]") ?? document.body).append(area);
   area.select();
   const copied = document.execCommand("copy");
@@ -25,7 +25,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
     setTimeout(() => setDone(false), 1500);
   };
   const failed = () =>
-    toast.error({ code: "copy", detail: "The browser could not copy it. Select the text and copy it yourself." });
+    toast.error({ code: "copy", detail: "The browser could not copy it. Select the text and copy it manually." });
   return (
     <button
       type="button"
@@ -34,12 +34,12 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
       className="inline-flex size-7 items-center justify-center rounded-md text-muted hover:bg-hover hover:text-ink"
       onClick={() => void copy(text).then(copied, failed)}
     >
-      {done ? <Check size={15} aria-hidden="true" /> : <CopyIcon size={15} aria-hidden="true" />}
+      {done ? <Check /> : <CopyIcon />}
     </button>
   );
 }
 
-/** Something to type elsewhere, with a button that copies it. */
+/** A text with a button that copies it. */
 export function Code({ text, label, wrap = false }: { text: string; label: string; wrap?: boolean }) {
   return (
     <div className="flex items-start rounded-control border border-line bg-sunken">

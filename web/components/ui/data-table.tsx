@@ -1,23 +1,24 @@
 "use client";
-// A table of any length: only the rows that are seen exist. Where it is narrow the less important columns go.
+// A table of any length: only the visible rows exist. On a narrow screen the less important columns are hidden.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, ArrowDownUp, ArrowUp } from "lucide-react";
 import { type ReactNode, type RefObject, useEffect, useLayoutEffect, useRef } from "react";
 import { asProblem } from "@/lib/api/problem";
-import type { More } from "@/lib/paging";
+import { type InfiniteList, type More, useRows } from "@/lib/paging";
 import { Button } from "./button";
 import { classes } from "./classes";
-import { Empty } from "./states";
+import { Empty, QueryView } from "./states";
 
 export interface Column<Row> {
   key: string;
   title: string;
-  hideTitle?: boolean; // for screen readers alone: a column of ticks or buttons
-  width: string; // of a CSS grid: "8rem", "minmax(10rem,2fr)"
+  hideTitle?: boolean; // for screen readers alone: a column of check boxes
+  width: string; // at least; exactly if it does not grow
+  grow?: number; // its share of the remaining width
   cell: (row: Row) => ReactNode;
   right?: boolean; // numbers
   fill?: boolean; // the content is as wide as the column: bars
-  sort?: (row: Row) => string | number; // its heading sorts by this; only where all rows are there
+  sort?: (row: Row) => string | number; // lets people sort by this column; all rows must be loaded
   from?: "sm" | "md" | "lg" | "xl" | "2xl"; // shown where the table is at least this wide
 }
 
@@ -26,16 +27,31 @@ interface DataTableProps<Row> {
   columns: Column<Row>[];
   rows: Row[];
   rowKey: (row: Row) => string;
-  onRow?: (row: Row) => void; // Give the first cell a real link, too: for keyboards and new tabs.
+  onRow?: (row: Row) => void; // The first cell needs a link or button, too: for keyboards and new tabs.
   more?: More;
   height?: string; // the table scrolls inside this
   rowHeight?: number;
   empty?: ReactNode;
-  total?: number; // where it is known before all rows are there
-  sort?: { by: string; onChange: (by: string) => void }; // a column's key, with a minus before it: the largest first
+  sort?: { by: string; onChange: (by: string) => void }; // a column's key; with a minus in front, the largest first
 }
 
-/** The rows in the order that `by` names; as they came where it names none. */
+interface PagedTableProps<Page, Row> extends Omit<DataTableProps<Row>, "rows" | "more"> {
+  query: InfiniteList<Page>;
+  rowsOf: (page: Page) => Row[];
+  skeleton?: ReactNode;
+}
+
+/** A list that the hub sends page by page. */
+export function PagedTable<Page, Row>({ query, rowsOf, skeleton, ...table }: PagedTableProps<Page, Row>) {
+  const { rows, more } = useRows(query, rowsOf);
+  return (
+    <QueryView query={query} skeleton={skeleton}>
+      {() => <DataTable {...table} rows={rows} more={more} />}
+    </QueryView>
+  );
+}
+
+/** The rows sorted by the column that `by` names, if any. */
 export function sortRows<Row>(rows: Row[], columns: Column<Row>[], by: string): Row[] {
   const value = columns.find((column) => column.key === by.replace(/^-/, ""))?.sort;
   if (!value) return rows;
@@ -49,7 +65,7 @@ export function sortRows<Row>(rows: Row[], columns: Column<Row>[], by: string): 
   });
 }
 
-// Widths of the table itself: a screen may have a side bar, and a table may share its row with something else.
+// By the width of the table itself: it may share the screen with a side bar and other panels.
 const SHOWN = {
   sm: "hidden @min-[540px]:flex",
   md: "hidden @min-[680px]:flex",
@@ -69,7 +85,6 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     height = "max(24rem, calc(100dvh - 19rem))",
     rowHeight = 48,
     empty,
-    total,
     sort,
   } = props;
   const scroller = useRef<HTMLDivElement>(null);
@@ -81,12 +96,11 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
   });
   useAnchor(scroller, { rows, rowKey, rowHeight, order: sort?.by ?? "" });
   const isEmpty = rows.length === 0 && Boolean(empty) && !more?.loading;
-  useColumnTemplate(scroller, columns, isEmpty);
   const seen = virtual.getVirtualItems();
   const last = seen.at(-1)?.index ?? 0;
   const end = rows.length > 0 ? rowKey(rows[rows.length - 1] as Row) : null;
-  const asked = useRef<string | null>(null); // the row that more were asked for after
-  // What brought no rows is not tried again by itself: a search may go back to the first day of the hub, page by page.
+  const asked = useRef<string | null>(null); // the last row when more were requested
+  // After a page without rows, continuing is a person's decision: a search may have to go back through years.
   const waits = Boolean(more?.has && !more.loading && (more.error || end === asked.current));
   useEffect(() => {
     if (!more?.has || more.loading || waits || last < rows.length - 20) return;
@@ -101,19 +115,20 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
       tabIndex={0}
       role="table"
       aria-label={label}
-      aria-rowcount={(total ?? rows.length) + 1}
+      aria-rowcount={rows.length + 1}
       className="@container relative overflow-auto [overflow-anchor:none]"
       style={{ maxHeight: height }}
     >
       <div role="rowgroup" className="sticky top-0 z-10 border-line border-b bg-surface">
-        <div role="row" aria-rowindex={1} className="grid grid-cols-(--columns)">
+        <div role="row" aria-rowindex={1} className="flex">
           {columns.map((column) => (
             <div
               key={column.key}
               role="columnheader"
               aria-sort={sort && column.sort ? sortDirection(column.key, sort.by) : undefined}
+              style={widthOf(column)}
               className={classes(
-                "min-w-0 items-center px-3 py-2 text-muted text-sm",
+                "items-center px-3 py-2 text-muted text-sm",
                 column.right && "justify-end text-right",
                 column.from ? SHOWN[column.from] : "flex",
               )}
@@ -137,18 +152,16 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
               role="row"
               aria-rowindex={item.index + 2}
               onClick={onRow && ((event) => !(event.target as Element).closest("a,button,input,select") && onRow(row))}
-              className={classes(
-                "absolute inset-x-0 grid grid-cols-(--columns) border-line/70 border-b",
-                onRow && "cursor-pointer hover:bg-hover",
-              )}
+              className={classes("absolute inset-x-0 flex border-line/70 border-b", onRow && "cursor-pointer hover:bg-hover")}
               style={{ height: rowHeight, transform: `translateY(${item.start}px)` }}
             >
               {columns.map((column) => (
                 <div
                   key={column.key}
                   role="cell"
+                  style={widthOf(column)}
                   className={classes(
-                    "min-w-0 items-center overflow-hidden px-3",
+                    "items-center overflow-hidden px-3",
                     column.right && "num justify-end text-right",
                     column.from ? SHOWN[column.from] : "flex",
                   )}
@@ -173,21 +186,25 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
   );
 }
 
+function widthOf<Row>({ width, grow }: Column<Row>) {
+  return { minWidth: width, flex: grow ? `${grow} 1 0` : `0 0 ${width}` };
+}
+
 function FurtherButton({ more }: { more: More }) {
   return (
     <>
       {more.error ? <span role="alert">{asProblem(more.error).detail}</span> : null}
       <Button small onClick={more.load}>
-        {more.error ? "Try again" : "Look further"}
+        {more.error ? "Try again" : "Search further back"}
       </Button>
     </>
   );
 }
 
-/** A search looks at so much at a time, and may have found nothing in it. */
+/** A search covers part of the history at a time. */
 function NothingYet({ more }: { more: More }) {
   return (
-    <Empty title="Nothing found so far">
+    <Empty title="No matches so far">
       <div className="flex flex-wrap justify-center gap-3">
         <FurtherButton more={more} />
       </div>
@@ -199,7 +216,7 @@ function sortDirection(key: string, by: string): "ascending" | "descending" | "n
   return by === key ? "ascending" : by === `-${key}` ? "descending" : "none";
 }
 
-/** Numbers begin with the largest, words with A. A third press goes back to the order they came in. */
+/** The first press puts the largest number or the letter A first; the third restores the original order. */
 function SortButton<Row>({ column, sort }: { column: Column<Row>; sort: { by: string; onChange: (by: string) => void } }) {
   const { key, title, right } = column;
   const order = right ? ["", `-${key}`, key] : ["", key, `-${key}`];
@@ -212,7 +229,7 @@ function SortButton<Row>({ column, sort }: { column: Column<Row>; sort: { by: st
       onClick={() => sort.onChange(order[(order.indexOf(way === "none" ? "" : sort.by) + 1) % 3] ?? "")}
     >
       <span className="truncate">{title}</span>
-      <Icon size={13} aria-hidden="true" className={classes("shrink-0", way === "none" && "opacity-50")} />
+      <Icon size={13} className={classes("shrink-0", way === "none" && "opacity-50")} />
     </button>
   );
 }
@@ -224,13 +241,10 @@ interface Anchored<Row> {
   order: string;
 }
 
-/**
- * Keeps the same rows in view when others come above them: a click must not hit another one. Each change of the rows is
- * made up for once, from where the table is scrolled to at that moment; the browser's own anchoring is off.
- */
+/** Keeps the same rows in view when others are inserted above them, so that a click hits what one sees. */
 function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, list: Anchored<Row>): void {
   const shown = useRef(list);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: only other rows move what is seen
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only a change of the rows moves them
   useLayoutEffect(() => {
     const before = shown.current;
     shown.current = list;
@@ -246,25 +260,4 @@ function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, list: Anchor
     const now = rows.findIndex((row) => rowKey(row) === key);
     if (now >= 0) table.scrollTop += (now - index) * rowHeight;
   }, [list.rows, list.order]);
-}
-
-/** The grid's columns at this width of the table, as one custom property for every row. */
-function useColumnTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: Column<Row>[], isEmpty: boolean): void {
-  const asked = columns.map((column) => column.width).join("|");
-  // biome-ignore lint/correctness/useExhaustiveDependencies: an empty list has no table yet
-  useLayoutEffect(() => {
-    const table = scroller.current;
-    if (!table) return;
-    const widths = asked.split("|");
-    // By what the browser shows: its own measure of the table counts the scroll bar, and a script's does not.
-    const update = () => {
-      const titles = table.querySelectorAll('[role="columnheader"]');
-      const shown = widths.filter((_, at) => titles[at] && getComputedStyle(titles[at]).display !== "none");
-      table.style.setProperty("--columns", shown.join(" "));
-    };
-    update();
-    const watch = new ResizeObserver(update);
-    watch.observe(table);
-    return () => watch.disconnect();
-  }, [asked, scroller, isEmpty]);
 }

@@ -1,9 +1,11 @@
 "use client";
+import { useMutation } from "@tanstack/react-query";
 import { X } from "lucide-react";
 import { Dialog as Radix } from "radix-ui";
 import { type ReactNode, useState } from "react";
 import { Button, IconButton } from "./button";
 import { Failure } from "./states";
+import { useToast } from "./toast";
 
 interface DialogProps {
   open: boolean;
@@ -30,7 +32,7 @@ export function Dialog({ open, onClose, title, note, children, wide = false }: D
             </div>
             <Radix.Close asChild>
               <IconButton label="Close" className="-mt-1.5 -mr-2 shrink-0">
-                <X size={18} aria-hidden="true" />
+                <X size={18} />
               </IconButton>
             </Radix.Close>
           </div>
@@ -41,44 +43,40 @@ export function Dialog({ open, onClose, title, note, children, wide = false }: D
   );
 }
 
-interface ConfirmProps {
+interface ConfirmProps<T> {
   trigger: (open: () => void) => ReactNode;
   title: string;
   children?: ReactNode; // what will happen
   action: string; // the verb on the button
   danger?: boolean;
-  confirm: () => Promise<unknown>;
+  confirm: () => Promise<T>;
+  success?: (result: T) => string; // what to report afterwards
 }
 
-/** Asks before something that cannot be taken back; stays open with the reason when the hub refuses. */
-export function Confirm({ trigger, title, children, action, danger = false, confirm }: ConfirmProps) {
+/** Asks before an action; stays open with the reason when the hub refuses. */
+export function Confirm<T>({ trigger, title, children, action, danger = false, confirm, success }: ConfirmProps<T>) {
   const [open, setOpen] = useState(false);
-  const [pending, setPending] = useState(false);
-  const [error, setError] = useState<unknown>(null);
+  const toast = useToast();
+  const act = useMutation({
+    mutationFn: confirm,
+    onSuccess: (result) => {
+      setOpen(false);
+      if (success) toast.success(success(result));
+    },
+  });
   const close = () => {
     setOpen(false);
-    setError(null);
-  };
-  const act = async () => {
-    setPending(true);
-    try {
-      await confirm();
-      close();
-    } catch (refusal) {
-      setError(refusal);
-    } finally {
-      setPending(false);
-    }
+    act.reset();
   };
   return (
     <>
       {trigger(() => setOpen(true))}
       <Dialog open={open} onClose={close} title={title}>
         {children && <div className="text-muted">{children}</div>}
-        {error !== null && <Failure error={error} />}
+        {act.error && <Failure error={act.error} />}
         <div className="flex justify-end gap-2">
-          <Button onClick={close}>Keep</Button>
-          <Button look={danger ? "danger" : "primary"} pending={pending} onClick={() => void act()}>
+          <Button onClick={close}>Go back</Button>
+          <Button look={danger ? "danger" : "primary"} pending={act.isPending} onClick={() => act.mutate()}>
             {action}
           </Button>
         </div>

@@ -1,5 +1,6 @@
 "use client";
 import { type ComponentProps, type ReactNode, useId } from "react";
+import { parseCredits } from "@/lib/format";
 import { classes } from "./classes";
 
 interface FieldProps {
@@ -10,7 +11,7 @@ interface FieldProps {
   children: (ids: { id: string; "aria-describedby"?: string; "aria-invalid"?: boolean }) => ReactNode;
 }
 
-/** A label, the control (told its ids), a hint, and what is wrong with what was typed. */
+/** A label, the control, a hint, and an error. */
 function Field({ label, hint, error, className, children }: FieldProps) {
   const id = useId();
   const described = error ? `${id}-error` : hint ? `${id}-hint` : undefined;
@@ -50,6 +51,13 @@ export function TextField({ label, hint, error, className, unit, ...rest }: Text
       )}
     </Field>
   );
+}
+
+/** An amount of credits. It stays text until it is sent: money is never a binary fraction. */
+export function CreditsField(props: ComponentProps<typeof TextField> & { value: string }) {
+  const isUnreadable = props.value.trim() !== "" && parseCredits(props.value) === null;
+  const error = isUnreadable ? "Enter an amount such as 500 or 512.50, with at most six decimal places." : props.error;
+  return <TextField inputMode="decimal" autoComplete="off" unit="cr" {...props} error={error} />;
 }
 
 type AreaProps = Omit<ComponentProps<"textarea">, "children" | "id"> & Pick<FieldProps, "label" | "hint" | "error">;
@@ -110,5 +118,34 @@ export function CheckField({
         )}
       </div>
     </div>
+  );
+}
+
+interface CheckListProps<Value extends string> {
+  legend: string;
+  options: [Value, string][]; // with a hint each
+  chosen: Value[];
+  onChange: (chosen: Value[]) => void;
+  children?: ReactNode; // a note below
+}
+
+/** Any of several options, in their own order. */
+export function CheckList<Value extends string>({ legend, options, chosen, onChange, children }: CheckListProps<Value>) {
+  const toggled = (value: Value) =>
+    options.map(([option]) => option).filter((option) => chosen.includes(option) !== (option === value));
+  return (
+    <fieldset className="grid gap-2">
+      <legend className="mb-1 font-medium text-sm">{legend}</legend>
+      {options.map(([value, hint]) => (
+        <CheckField
+          key={value}
+          label={value}
+          hint={hint}
+          checked={chosen.includes(value)}
+          onChange={() => onChange(toggled(value))}
+        />
+      ))}
+      {children}
+    </fieldset>
   );
 }

@@ -7,13 +7,13 @@ import { Notice } from "./states";
 interface FormProps {
   send: () => void;
   sending: { isPending: boolean; error: unknown }; // a mutation
-  action: ReactNode; // the words on the button
-  ready?: boolean; // everything that is needed has been said
+  action: ReactNode; // the label of the button
+  ready?: boolean; // all required fields are filled in
   cancel?: () => void;
   children: ReactNode;
 }
 
-/** Fields, the hub's refusal if there is one, and the button; in a dialog also the way out. */
+/** Fields, the hub's refusal if there is one, and the buttons. */
 export function Form({ send, sending, action, ready = true, cancel, children }: FormProps) {
   return (
     <form
@@ -24,9 +24,9 @@ export function Form({ send, sending, action, ready = true, cancel, children }: 
       }}
     >
       {children}
-      {sending.error !== null && sending.error !== undefined && <Notice tone="bad">{asProblem(sending.error).detail}</Notice>}
+      {sending.error != null && <Notice tone="bad">{asProblem(sending.error).detail}</Notice>}
       <div className="flex justify-end gap-2">
-        {cancel && <Button onClick={cancel}>Not now</Button>}
+        {cancel && <Button onClick={cancel}>Cancel</Button>}
         <Button type="submit" look="primary" disabled={!ready} pending={sending.isPending}>
           {action}
         </Button>

@@ -3,9 +3,9 @@ import { type ReactNode, useEffect } from "react";
 import { useSession } from "@/lib/session";
 
 interface PageProps {
-  title: string;
-  heading?: ReactNode; // where it says more than the title of the browser's tab
-  above?: ReactNode; // a way back, over the heading
+  title: string; // of the browser's tab
+  heading?: ReactNode; // if it differs from the title
+  above?: ReactNode; // a link back, above the heading
   note?: ReactNode;
   actions?: ReactNode;
   children: ReactNode;
@@ -22,7 +22,7 @@ export function Page({ title, heading, above, note, actions, children }: PagePro
         <div className="min-w-0">
           {above}
           <h1 className="break-words">{heading ?? title}</h1>
-          {note && <p className="text-muted">{note}</p>}
+          {note && <div className="text-muted">{note}</div>}
         </div>
         {actions && <div className="flex flex-wrap items-center gap-2">{actions}</div>}
       </header>

@@ -1,16 +1,17 @@
 "use client";
-// A filter that is typed: it goes into the address when the typing pauses, so that not every letter is a question to the hub.
+// Filters that live in the page's address.
 import type { ComponentProps } from "react";
 import { useDebouncedText } from "@/lib/use-debounced-text";
-import { useParam } from "@/lib/use-params";
-import { TextField } from "./field";
+import { useParam, useParamState } from "@/lib/use-params";
+import { SelectField, TextField } from "./field";
 
 type ParamFieldProps = Omit<ComponentProps<typeof TextField>, "value" | "onChange" | "error"> & {
   name: string;
-  allowed?: RegExp; // what the API takes; anything else stays in the field, with `wrong`
+  allowed?: RegExp; // what the API accepts; anything else stays in the field, with `wrong`
   wrong?: string;
 };
 
+/** A text goes into the address when the typing pauses. */
 export function ParamField({ name, allowed, wrong, ...rest }: ParamFieldProps) {
   const [asked, ask] = useParam(name);
   const isWrong = (text: string) => text !== "" && allowed !== undefined && !allowed.test(text);
@@ -22,7 +23,15 @@ export function ParamField({ name, allowed, wrong, ...rest }: ParamFieldProps) {
       {...rest}
       value={typed}
       onChange={(event) => setTyped(event.target.value)}
-      error={isWrong(typed.trim()) && (wrong ?? "This is not a valid value.")}
+      error={isWrong(typed.trim()) && (wrong ?? "This value is not valid.")}
     />
   );
+}
+
+export function ParamSelect({
+  name,
+  ...rest
+}: Omit<ComponentProps<typeof SelectField>, "value" | "onChange"> & { name: string }) {
+  const [value, setValue] = useParamState(name);
+  return <SelectField {...rest} value={value} onChange={(event) => setValue(event.target.value)} />;
 }

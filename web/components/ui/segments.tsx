@@ -2,7 +2,7 @@
 import { classes } from "./classes";
 import type { Option } from "./field";
 
-/** A choice of a few, all seen: a time range, a theme, mine or all. */
+/** A choice of a few options that are all visible. */
 export function Segments({
   options,
   value,

@@ -1,12 +1,12 @@
 "use client";
-// What a page shows while it has nothing to show: it loads, there is nothing yet, or something went wrong.
+// What a page shows while it loads, when there is nothing yet, and when something went wrong.
 import { CircleAlert, Inbox, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
 import { asProblem, errorToShow, type QueryStatus } from "@/lib/api/problem";
 import { Button } from "./button";
 import { classes } from "./classes";
 
-/** Stands where something will be, in its size. */
+/** Takes the place of something that loads. */
 export function Skeleton({ className }: { className?: string }) {
   return (
     <span
@@ -36,19 +36,19 @@ interface EmptyProps {
 export function Empty({ title, children, icon: Icon = Inbox }: EmptyProps) {
   return (
     <div className="mx-auto flex max-w-xl flex-col items-center gap-3 px-5 py-12 text-center">
-      <Icon size={28} aria-hidden="true" className="text-muted" />
+      <Icon size={28} className="text-muted" />
       <p className="font-medium">{title}</p>
       {children && <div className="grid w-full gap-3 text-muted">{children}</div>}
     </div>
   );
 }
 
-/** The hub's own sentence, and another try. */
+/** The hub's explanation, and a button to try again. */
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
   const problem = asProblem(error);
   return (
     <div role="alert" className="mx-auto flex max-w-xl flex-col items-center gap-3 px-5 py-10 text-center">
-      <CircleAlert size={28} aria-hidden="true" className="text-bad" />
+      <CircleAlert size={28} className="text-bad" />
       <p className="font-medium">{problem.title}</p>
       <p className="break-words text-muted">{problem.detail}</p>
       {retry && <Button onClick={retry}>Try again</Button>}
@@ -56,7 +56,7 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-/** A sentence between other things: a warning, a note, a refusal of a form. */
+/** A highlighted sentence: a note, a warning, a refusal. */
 export function Notice({ tone = "info", children }: { tone?: "info" | "warn" | "bad" | "good"; children: ReactNode }) {
   const tones = {
     info: "bg-info-soft text-info",
@@ -71,12 +71,12 @@ export function Notice({ tone = "info", children }: { tone?: "info" | "warn" | "
   );
 }
 
-interface Query<T> extends QueryStatus {
+export interface Query<T> extends QueryStatus {
   data: T | undefined;
   refetch: () => unknown;
 }
 
-/** One question's three outcomes. What was known stays while it is asked again, also when that fails. */
+/** The result of a query, its error, or a skeleton. A result stays while it is fetched again, even if that fails. */
 export function QueryView<T>({
   query,
   skeleton,

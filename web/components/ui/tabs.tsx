@@ -1,6 +1,7 @@
 "use client";
 import { Tabs as Radix } from "radix-ui";
 import { type ReactNode, useEffect, useRef } from "react";
+import { useParam } from "@/lib/use-params";
 
 export interface Tab {
   value: string;
@@ -8,28 +9,19 @@ export interface Tab {
   content: ReactNode;
 }
 
-/** The chosen tab belongs into the address: value and onChange from useParam("tab"). */
-export function Tabs({
-  tabs,
-  value,
-  onChange,
-  label,
-}: {
-  tabs: Tab[];
-  value: string;
-  onChange: (value: string) => void;
-  label: string;
-}) {
+/** The selected tab is in the address, as the parameter `param`. */
+export function Tabs({ tabs, label, param = "tab" }: { tabs: Tab[]; label: string; param?: string }) {
+  const [value, setValue] = useParam(param);
   const chosen = tabs.some((tab) => tab.value === value) ? value : tabs[0]?.value;
   const list = useRef<HTMLDivElement>(null);
-  // On a narrow screen the chosen one may lie outside.
-  // biome-ignore lint/correctness/useExhaustiveDependencies: when another one is chosen
+  // On a narrow screen it may be out of sight.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: when another one is selected
   useEffect(() => {
     const tab = list.current?.querySelector<HTMLElement>("[data-state=active]");
     if (list.current && tab) list.current.scrollLeft = tab.offsetLeft - (list.current.clientWidth - tab.offsetWidth) / 2;
   }, [chosen]);
   return (
-    <Radix.Root value={chosen} onValueChange={onChange} className="grid min-w-0 gap-4">
+    <Radix.Root value={chosen} onValueChange={setValue} className="grid min-w-0 gap-4">
       <Radix.List
         ref={list}
         aria-label={label}
@@ -39,8 +31,8 @@ export function Tabs({
           <Radix.Trigger
             key={tab.value}
             value={tab.value}
-            // Radix says nothing of a tab that it takes for the chosen one, which another choice may be about to end.
-            onClick={() => onChange(tab.value)}
+            // Radix ignores a click on the tab that it still draws as selected, although another click may just have changed that.
+            onClick={() => setValue(tab.value)}
             className="-mb-px whitespace-nowrap border-transparent border-b-2 px-3 py-2 font-medium text-muted hover:text-ink data-[state=active]:border-accent data-[state=active]:text-ink"
           >
             {tab.label}

@@ -1,5 +1,5 @@
 "use client";
-// The part of a chart that draws. It is asked for on its own, because uPlot is not needed for the first sight of a page.
+// Draws a chart. Loaded separately, because uPlot is not needed at once.
 import { type KeyboardEvent, useEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -26,7 +26,7 @@ export function TimeChartPlot(props: PlotProps) {
   const plot = useRef<uPlot | null>(null);
   const latest = useRef(props);
   latest.current = props;
-  // What a drawing is built of; values alone are given to the one that is there.
+  // A change of these makes a new plot; new values go to the existing one.
   const build = JSON.stringify([theme, height, props.steps, series.map((one) => [one.label, one.colour, one.dashed])]);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: `build` stands for all that matters
@@ -109,7 +109,7 @@ function options(latest: { current: PlotProps }, width: number): uPlot.Options {
       ...series.map((one, index) => ({
         label: one.label,
         stroke: colour(`series-${seriesColour(one, index)}`),
-        ...(one.filled && { fill: `${colour(`series-${seriesColour(one, index)}`)}22` }),
+        ...(one.filled && { fill: `color-mix(in srgb, ${colour(`series-${seriesColour(one, index)}`)} 13%, transparent)` }),
         ...(one.dashed && { dash: [5, 4] }),
         ...(stepped && { paths: stepped }),
         width: one.dashed ? 1.5 : 2,
@@ -120,7 +120,7 @@ function options(latest: { current: PlotProps }, width: number): uPlot.Options {
   };
 }
 
-/** A single moment has no width: half a minute on both sides of it. */
+/** A single moment gets half a minute on both sides. */
 function spread([from, to]: [number, number]): [number, number] {
   return from < to ? [from, to] : [from - MINUTE_MS / 2, from + MINUTE_MS / 2];
 }
@@ -129,11 +129,11 @@ function bounds(from: number | null, to: number | null, { least, most }: PlotPro
   const low = Math.min(from ?? least ?? 0, least ?? Number.POSITIVE_INFINITY);
   const high = Math.max(to ?? most ?? 1, most ?? Number.NEGATIVE_INFINITY);
   const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
-  // Nothing that is counted here falls below nought.
+  // No value here is negative.
   return [low === least ? low : Math.max(low - room, Math.min(0, low)), high + room];
 }
 
-/** The time of day, and the day where it begins; days alone where the ticks are days apart. */
+/** Times of day, with the date where a day begins; dates alone if the ticks are days apart. */
 function clockLabels(splits: number[], step: number): string[] {
   const clock = step < MINUTE_MS ? CLOCK_SECONDS : CLOCK;
   let day = "";

@@ -1,5 +1,5 @@
 "use client";
-// Values over time: the lines, what they are at the place pointed at, and the same as words and as a table.
+// Values over time: as lines, as a summary for screen readers, and as a table.
 import dynamic from "next/dynamic";
 import { useState } from "react";
 import { count, moment } from "@/lib/format";
@@ -11,25 +11,24 @@ export type SeriesColour = 1 | 2 | 3 | 4 | 5 | 6;
 
 export interface TimeSeries {
   label: string;
-  points: (number | null)[]; // as many as `times`; null: not known
-  colour?: SeriesColour; // by its place in the list, if left out
+  points: (number | null)[]; // as many as `times`; null: unknown
+  colour?: SeriesColour; // by default, by its position
   dashed?: boolean; // a limit, a reference
-  filled?: boolean; // the area under it, faintly
+  filled?: boolean; // the area under the line
 }
 
 export interface TimeChartProps {
-  label: string; // what is shown: "CPU of attempt 2"
+  label: string; // such as "CPU of attempt 2"
   times: number[]; // milliseconds, the oldest first
   series: TimeSeries[];
   format?: (value: number) => string;
   height?: number;
-  range?: [number, number]; // milliseconds; from the first to the last time, if left out
-  least?: number; // the scale reaches at least from here…
-  most?: number; // …to here
+  range?: [number, number]; // in milliseconds; by default from the first to the last time
+  least?: number; // the scale starts here, or below
+  most?: number; // the scale ends here, or above
   steps?: boolean; // a value holds until the next one: prices
 }
 
-// uPlot is only asked for where a chart is seen.
 const Plot = dynamic(() => retryImport(() => import("./time-chart-plot")).then((module) => module.TimeChartPlot), {
   ssr: false,
   loading: () => <Skeleton className="h-full" />,
@@ -81,15 +80,14 @@ function formatOrDash(value: number | null | undefined, format: (value: number) 
   return value === null || value === undefined ? "–" : format(value);
 }
 
-/** The course of each line in a sentence. */
 function summary({ series, times, format = count }: TimeChartProps): string {
   if (times.length === 0) return "Nothing recorded yet.";
   const span = `From ${moment(times[0] as number)} to ${moment(times.at(-1) as number)}.`;
   const courses = series.map((one) => {
     const known = one.points.filter((value) => value !== null);
-    if (known.length === 0) return `${one.label}: not known.`;
+    if (known.length === 0) return `${one.label}: unknown.`;
     const [low, high] = [Math.min(...known), Math.max(...known)];
-    return `${one.label}: lowest ${format(low)}, highest ${format(high)}, at last ${format(known.at(-1) as number)}.`;
+    return `${one.label}: lowest ${format(low)}, highest ${format(high)}, latest ${format(known.at(-1) as number)}.`;
   });
   return [span, ...courses].join(" ");
 }

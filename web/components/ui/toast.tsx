@@ -1,5 +1,5 @@
 "use client";
-// A short message about something that was done, or could not be. Announced to screen readers, gone by itself.
+// A short message about the outcome of an action. Announced to screen readers; disappears by itself.
 import { createContext, type ReactNode, useCallback, useContext, useRef, useState } from "react";
 import { asProblem } from "@/lib/api/problem";
 import { classes } from "./classes";

@@ -1,5 +1,4 @@
 "use client";
-// Amounts, times and ids as they appear in text.
 import { useClock } from "@/lib/clock";
 import { ago, credits, duration, moment, shortId } from "@/lib/format";
 import { Copy } from "./copy";
@@ -8,7 +7,7 @@ interface MoneyProps {
   micro: number;
   signed?: boolean; // gains in green and with a plus
   unit?: boolean;
-  exact?: boolean; // every digit: where amounts add up, or stand beside the hub's own sentence
+  exact?: boolean; // every digit, where amounts add up
 }
 
 /** Microcredits, with the exact amount on hover. */
@@ -23,10 +22,10 @@ export function Money({ micro, signed = false, unit = false, exact = false }: Mo
   );
 }
 
-/** "3 min ago", growing older by itself; the moment on hover. */
+/** "3 min ago", kept current; the exact time on hover. */
 export function Ago({ ms }: { ms: number | null | undefined }) {
   const text = useClock((now) => ago(ms ?? 0, now));
-  if (ms === null || ms === undefined) return <span className="text-muted">never</span>;
+  if (ms == null) return <span className="text-muted">never</span>;
   if (text === null) return <span className="inline-block w-16">&nbsp;</span>;
   return (
     <time dateTime={new Date(ms).toISOString()} title={moment(ms)} className="num whitespace-nowrap">
@@ -37,16 +36,16 @@ export function Ago({ ms }: { ms: number | null | undefined }) {
 
 export function Moment({ ms }: { ms: number }) {
   return (
-    <time dateTime={new Date(ms).toISOString()} className="num whitespace-nowrap">
+    <time dateTime={new Date(ms).toISOString()} className="num">
       {moment(ms)}
     </time>
   );
 }
 
-/** How long something took, or takes until now while it has no end. */
+/** A duration; until now if it has no end. */
 export function Took({ fromMs, toMs }: { fromMs: number | null | undefined; toMs: number | null | undefined }) {
   const text = useClock((now) => duration((toMs ?? now) - (fromMs ?? 0)));
-  if (fromMs === null || fromMs === undefined) return <span className="text-muted">–</span>;
+  if (fromMs == null) return <span className="text-muted">–</span>;
   return <span className="num whitespace-nowrap">{text}</span>;
 }
 
@@ -54,7 +53,7 @@ export function Id({ id }: { id: string }) {
   return (
     <span className="inline-flex items-center gap-1 whitespace-nowrap font-mono text-sm" title={id}>
       {shortId(id)}
-      <Copy text={id} label="Copy the id" />
+      <Copy text={id} label="Copy the ID" />
     </span>
   );
 }

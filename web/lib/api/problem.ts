@@ -1,4 +1,4 @@
-// What went wrong, in the hub's own words where it has some.
+// What went wrong, in the hub's own words if possible.
 import type { Schemas } from "./client";
 
 export type Problem = Schemas["Problem"];
@@ -8,7 +8,7 @@ const UNREACHABLE: Problem = {
   title: "The hub does not answer",
   status: 0,
   code: "unreachable",
-  detail: "The connection failed. This page tries again by itself.",
+  detail: "The connection failed. This page keeps retrying.",
   field: null,
   retry_after_s: null,
 };
@@ -19,31 +19,31 @@ export function asProblem(error: unknown): Problem {
   return proxyProblem(0);
 }
 
-/** A proxy's answer, or none in JSON. */
+/** An answer that is not the hub's JSON, such as a proxy's. */
 export function proxyProblem(status: number): Problem {
   return {
     ...UNREACHABLE,
     status,
-    title: "The hub could not be understood",
-    detail: "Something between this page and the hub answered instead of it.",
+    title: "Unexpected answer",
+    detail: "A proxy between this page and the hub answered instead of it.",
   };
 }
 
-/** Worth another try without a person doing anything. */
+/** Worth retrying automatically. */
 export function isTransient(problem: Problem): boolean {
   return problem.status === 0 || problem.status === 429 || problem.status >= 500;
 }
 
-/** A question to the hub, which is asked again for as long as somebody looks. */
+/** A query that is retried for as long as the page is open. */
 export interface QueryStatus {
   error: unknown;
   failureCount?: number;
   failureReason?: unknown;
 }
 
-const FAILURES_BEFORE_SHOWN = 3; // failures that pass for a restart of the hub
+const FAILURES_BEFORE_SHOWN = 3; // fewer may be a restart of the hub
 
-/** What to show of a question without an answer: its refusal, or why it fails again and again. */
+/** What to show instead of an answer: a refusal, or the reason for repeated failures. */
 export function errorToShow({ error, failureCount = 0, failureReason }: QueryStatus): unknown {
   return error ?? (failureCount >= FAILURES_BEFORE_SHOWN ? failureReason : null);
 }

@@ -1,4 +1,4 @@
-// A refusal stays on the page while the question is asked again, as an answer would; the library forgets it there.
+// Keeps a refusal on the page while its query is fetched again; the library would forget it.
 import type { Query, QueryCache } from "@tanstack/react-query";
 
 export function keepRefusals(cache: QueryCache): void {

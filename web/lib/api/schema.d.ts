@@ -559,7 +559,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** The long poll: heartbeat, lease renewal and claim in one */
+        /** Poll for work: heartbeat, lease renewal and claim in one */
         post: operations["next"];
         delete?: never;
         options?: never;
@@ -576,7 +576,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Report outcomes of attempts; every report gets a final verdict */
+        /** Report outcomes of attempts; each report gets a final verdict */
         post: operations["complete"];
         delete?: never;
         options?: never;
@@ -780,7 +780,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One node */
+        /** Get a node */
         get: operations["get_node"];
         put?: never;
         post?: never;
@@ -797,7 +797,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The outcomes behind a node's reputation, newest first */
+        /** List the outcomes behind a node's reputation, newest first */
         get: operations["node_evidence"];
         put?: never;
         post?: never;
@@ -1095,7 +1095,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The hub's public signing keys */
+        /** Get the hub's public signing keys */
         get: operations["hub_keys"];
         put?: never;
         post?: never;
@@ -1208,60 +1208,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List state transitions, oldest first; or search them, newest first */
-        get: operations["list_events"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/events/stream": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Stream state transitions (server-sent events) */
-        get: operations["stream_events"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/events/news": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Stream change notifications for open pages (server-sent events)
-         * @description `alive` events say how many milliseconds it is until the next word at most.
-         */
-        get: operations["stream_news"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/keys": {
         parameters: {
             query?: never;
@@ -1326,6 +1272,60 @@ export interface paths {
         put?: never;
         /** Revoke the calling key or session */
         post: operations["sign_out"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List state transitions, oldest first; or search them, newest first */
+        get: operations["list_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/events/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Stream state transitions (server-sent events) */
+        get: operations["stream_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/events/news": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream change notifications for open pages (server-sent events)
+         * @description `alive` events hold the longest time until the next message, in milliseconds.
+         */
+        get: operations["stream_news"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1578,7 +1578,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One version of the price table */
+        /** Get one version of the price table */
         get: operations["get_price_version"];
         put?: never;
         post?: never;
@@ -1595,7 +1595,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Spot prices by zone, with capacity, demand, floors and ceilings */
+        /** Get spot prices by zone, with capacity, demand, floors and ceilings */
         get: operations["get_market"];
         put?: never;
         post?: never;
@@ -1612,7 +1612,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The spot price of one zone over time */
+        /** Get the spot price of one zone over time */
         get: operations["get_market_history"];
         put?: never;
         post?: never;
@@ -1646,7 +1646,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The default floor of your nodes */
+        /** Get the default floor of your nodes */
         get: operations["get_default_floor"];
         /** Set the default floor of your nodes */
         put: operations["set_default_floor"];
@@ -1783,7 +1783,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Your payouts, newest first, and what can be paid out */
+        /** List your payouts, newest first, and the amount that can be paid out */
         get: operations["list_payouts"];
         put?: never;
         /** Request a payout of matured credits; they are reserved immediately */
@@ -1818,7 +1818,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One payout */
+        /** Get a payout */
         get: operations["get_payout"];
         put?: never;
         post?: never;
@@ -1837,7 +1837,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel a payout that was not sent to the bank yet */
+        /** Cancel a payout that has not been sent to the bank */
         post: operations["cancel_payout"];
         delete?: never;
         options?: never;
@@ -1871,7 +1871,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Reject a payout that was not sent to the bank yet; the credits are returned */
+        /** Reject a payout that has not been sent to the bank; the credits are returned */
         post: operations["reject_payout"];
         delete?: never;
         options?: never;
@@ -2064,7 +2064,7 @@ export interface components {
         };
         /**
          * Activity
-         * @description Something that happened in the pool. Never whose job it was, what it is called, or on which node it ran.
+         * @description Something that happened in the pool. It never reveals the job's owner or name, or the node it ran on.
          */
         Activity: {
             /** Seq */
@@ -2074,12 +2074,12 @@ export interface components {
             what: components["schemas"]["Happening"];
             /**
              * Count
-             * @description So many of the same kind at the same time
+             * @description The number of equal events at the same time
              */
             count: number;
             /**
              * Kind
-             * @description Of the jobs: script, command, function, class; null: about a node
+             * @description The kind of the jobs: script, command, function, class; null: about a node
              */
             kind?: string | null;
             /** Tier */
@@ -2099,7 +2099,7 @@ export interface components {
             activity: components["schemas"]["Activity"][];
             /**
              * Cursor
-             * @description Ask again with `after=cursor`
+             * @description Request again with `after=cursor`
              */
             cursor: number;
         };
@@ -2110,7 +2110,7 @@ export interface components {
         };
         /**
          * ApprovalView
-         * @description What one administrator asked for and another must agree to.
+         * @description An administrator's request that another one must approve.
          */
         ApprovalView: {
             /** Id */
@@ -2140,7 +2140,7 @@ export interface components {
         };
         /**
          * ArrivalRequest
-         * @description Everything is here, and every file's SHA-256 was right.
+         * @description Everything has arrived, and the SHA-256 of every file was correct.
          */
         ArrivalRequest: {
             /** Round */
@@ -2212,7 +2212,7 @@ export interface components {
         };
         /**
          * ArtifactRef
-         * @description One reason why an artifact is kept.
+         * @description One reason for keeping an artifact.
          */
         ArtifactRef: {
             /** Role */
@@ -2247,9 +2247,9 @@ export interface components {
         };
         /**
          * AttemptUsage
-         * @description One try over time: columns of equal length, the oldest first.
+         * @description One attempt over time: columns of equal length, the oldest first.
          *
-         *     Each value is the highest since the point before, so that no peak is lost where points were taken together.
+         *     Each value is the maximum since the previous point, so that no peak is lost if points were merged.
          */
         AttemptUsage: {
             /** Attempt Id */
@@ -2264,7 +2264,7 @@ export interface components {
             state: string;
             /**
              * Live
-             * @description More may come
+             * @description More points may follow
              */
             live: boolean;
             /** Started At Ms */
@@ -2273,7 +2273,7 @@ export interface components {
             finished_at_ms?: number | null;
             /**
              * Step Ms
-             * @description How far apart the points are at least; 0: as they came
+             * @description The minimum distance of points; 0: as they were reported
              */
             step_ms: number;
             /** At Ms */
@@ -2289,15 +2289,15 @@ export interface components {
             processes: number[];
             /**
              * Gpu Percent
-             * @description Of its cards, on average; null: no card, or its maker's library does not say
+             * @description Average of its cards; null: no card, or the vendor's library does not report it
              */
             gpu_percent?: number[] | null;
             /**
              * Vram Mb
-             * @description Used on its cards, together
+             * @description Total used on its cards
              */
             vram_mb?: number[] | null;
-            /** @description The last word of its node; null: nothing runs */
+            /** @description The latest report of its node; null: nothing runs */
             now?: components["schemas"]["LoadNow"] | null;
         };
         /** AttemptView */
@@ -2351,12 +2351,12 @@ export interface components {
         };
         /**
          * CeilingLevel
-         * @description Units that wait and pay at most this.
+         * @description Units required by waiting jobs that pay at most this price.
          */
         CeilingLevel: {
             /**
              * Price
-             * @description For a unit-hour; null: whatever it costs
+             * @description For a unit-hour; null: any price
              */
             price: number | null;
             /** Units */
@@ -2364,7 +2364,7 @@ export interface components {
         };
         /**
          * ChangeView
-         * @description A change of the job's requirements that would let it start now.
+         * @description A change to the job's requirements that would let it start now.
          */
         ChangeView: {
             /** Change */
@@ -2374,7 +2374,7 @@ export interface components {
         };
         /**
          * CheckView
-         * @description One look at all rules, in one snapshot of the database.
+         * @description A check of all rules in one snapshot of the database.
          */
         CheckView: {
             /**
@@ -2445,7 +2445,7 @@ export interface components {
         };
         /**
          * CheckpointReport
-         * @description A running attempt saved where it is. Its files are uploaded before this is said.
+         * @description A checkpoint of a running attempt. Its files are uploaded first.
          */
         CheckpointReport: {
             /** Attempt Id */
@@ -2473,7 +2473,7 @@ export interface components {
         };
         /**
          * CheckpointView
-         * @description Where an unfinished job goes on from when it has to start again.
+         * @description The checkpoint from which an unfinished job resumes if it must start again.
          */
         CheckpointView: {
             /** Attempt */
@@ -2512,7 +2512,7 @@ export interface components {
         };
         /**
          * CompareFunction
-         * @description Of two results, a function of the submitter's: true when they are the same. It runs on a node, as a job does.
+         * @description A function that the submitter provides: true if two results are equal. It runs on a node, like a job.
          */
         CompareFunction: {
             /** Function */
@@ -2551,7 +2551,7 @@ export interface components {
         };
         /**
          * CorrectedResult
-         * @description What two other owners' nodes came to, where the result that was believed is wrong.
+         * @description The result of two other owners' nodes, if the accepted result is wrong.
          */
         CorrectedResult: {
             /** Result */
@@ -2578,7 +2578,7 @@ export interface components {
         };
         /**
          * CostView
-         * @description Where the cost of a job, or the pay for it, comes from. What is not the caller's business is null.
+         * @description How the cost of a job, or the pay for it, was computed. Fields that do not concern the caller are null.
          */
         CostView: {
             /** Job Id */
@@ -2647,7 +2647,7 @@ export interface components {
         };
         /**
          * CreditsView
-         * @description What an account has.
+         * @description The balance of an account.
          */
         CreditsView: {
             /** Account Id */
@@ -2726,7 +2726,7 @@ export interface components {
         };
         /**
          * Endorsement
-         * @description A key, signed by the one before it.
+         * @description A key, signed by the previous one.
          */
         Endorsement: {
             /** Kid */
@@ -2786,7 +2786,7 @@ export interface components {
         };
         /**
          * Entry
-         * @description One transfer, as one of its two sides sees it.
+         * @description One transfer, from the point of view of one of its two sides.
          */
         Entry: {
             /** Seq */
@@ -2816,7 +2816,7 @@ export interface components {
         };
         /**
          * Estimate
-         * @description Half, and nine tenths, of what history knows took no longer. Null: unknown, and `text` says why.
+         * @description Half, and nine tenths, of earlier cases took no longer than this. Null: unknown, and `text` says why.
          */
         Estimate: {
             /** P50 Ms */
@@ -2833,7 +2833,7 @@ export interface components {
         };
         /**
          * EventPage
-         * @description Oldest first, or newest first where that was asked for.
+         * @description Oldest first, or newest first if requested.
          */
         EventPage: {
             /** Events */
@@ -2912,7 +2912,7 @@ export interface components {
         };
         /**
          * EvidenceRow
-         * @description One outcome. Others' jobs are never named; strangers are told neither the job nor the minute.
+         * @description One outcome. Other accounts' jobs are never named, and their exact times are only for the owner of the node.
          */
         EvidenceRow: {
             /** At Ms */
@@ -2921,7 +2921,7 @@ export interface components {
              * Evidence
              * @enum {string}
              */
-            evidence: "verified" | "unverified" | "narrow" | "confirmed" | "refuted" | "probe_right" | "probe_wrong" | "pardoned" | "node_fault" | "lease_lost" | "job_fault" | "inherited";
+            evidence: "verified" | "unverified" | "narrow" | "confirmed" | "refuted" | "padded" | "probe_right" | "probe_wrong" | "pardoned" | "node_fault" | "lease_lost" | "job_fault" | "inherited";
             /** Sentence */
             sentence: string;
             /** Weight */
@@ -2958,17 +2958,17 @@ export interface components {
         };
         /**
          * FloorLevel
-         * @description Units that are offered from one price on.
+         * @description Units that are offered from one price upwards.
          */
         FloorLevel: {
             /**
              * Floor
-             * @description What the owner wants for a unit-hour, after the fee
+             * @description The least that the owner accepts for a unit-hour, after the fee
              */
             floor: number;
             /**
              * Price
-             * @description The spot price from which on that is paid
+             * @description The spot price at which that is met
              */
             price: number;
             /** Units */
@@ -2978,13 +2978,13 @@ export interface components {
         FloorRequest: {
             /**
              * Floor
-             * @description Microcredits for a unit-hour of the node's own tier, after the fee; null: any price will do
+             * @description Microcredits for a unit-hour of the node's own tier, after the fee; null: any price
              */
             floor: number | null;
         };
         /**
          * FloorView
-         * @description What was set, and what it means at today's prices.
+         * @description A floor, and its effect at current prices.
          */
         FloorView: {
             /**
@@ -2996,12 +2996,12 @@ export interface components {
             floor: number | null;
             /**
              * Default
-             * @description What holds where a node has no floor of its own
+             * @description The floor of nodes that have none of their own
              */
             default: number | null;
             /**
              * Nodes
-             * @description Nodes for which this floor holds
+             * @description Nodes with this floor
              */
             nodes: number;
             /** Sentence */
@@ -3009,7 +3009,7 @@ export interface components {
         };
         /**
          * GateView
-         * @description One hard gate: how many nodes fail it, and how many would take the job without it.
+         * @description One hard gate: the nodes that fail it, and those that would take the job without it.
          */
         GateView: {
             /** Gate */
@@ -3079,7 +3079,7 @@ export interface components {
         };
         /**
          * GroupItem
-         * @description One thing that a group is about: a job, or a key without one.
+         * @description One entry of a group: a job, or a key without one.
          */
         GroupItem: {
             /** Key */
@@ -3161,7 +3161,7 @@ export interface components {
         };
         /**
          * GroupSummary
-         * @description What the collector knows, with the beginning of each list; `next` of one leads on, at /groups/{id}/items.
+         * @description The collector's state, with the first page of each list. Continue with its `next` at /groups/{id}/items.
          */
         GroupSummary: {
             /** Id */
@@ -3316,7 +3316,7 @@ export interface components {
         Happening: "submitted" | "started" | "succeeded" | "failed" | "joined" | "left";
         /**
          * HardwareReport
-         * @description What a node measured on itself when the hub asked. None: not measured; a note says why.
+         * @description A node's measurement of its own hardware, at the hub's request. Null: not measured; a note says why.
          */
         HardwareReport: {
             /** Id */
@@ -3346,7 +3346,7 @@ export interface components {
         };
         /**
          * HardwareView
-         * @description What a node claims, what was measured, and what it counts as (docs/node.md).
+         * @description A node's claimed hardware, its measurements, and the resulting tiers (docs/node.md).
          */
         HardwareView: {
             /** Claimed */
@@ -3432,7 +3432,7 @@ export interface components {
         };
         /**
          * HomeView
-         * @description Where a group's results go.
+         * @description The delivery of a group's results to its home node.
          */
         HomeView: {
             /**
@@ -3540,7 +3540,7 @@ export interface components {
         };
         /**
          * InputFile
-         * @description An artifact placed into the job's folder under `name` before it starts.
+         * @description An artifact that is placed in the job's folder as `name` before it starts.
          */
         InputFile: {
             /** Name */
@@ -3578,7 +3578,7 @@ export interface components {
         };
         /**
          * ItemState
-         * @description The least about an item: for pictures of thousands.
+         * @description The state of an item, for displays of thousands.
          */
         ItemState: {
             /** Key */
@@ -3730,7 +3730,7 @@ export interface components {
         JobKind: "script" | "command" | "function" | "class";
         /**
          * JobPage
-         * @description No job and a `next`: none was found so far, and there is more to look at.
+         * @description A page without jobs but with a `next` means that none was found so far, and the search can continue.
          */
         JobPage: {
             /** Next */
@@ -3742,7 +3742,7 @@ export interface components {
         };
         /**
          * JobResult
-         * @description A finished job as result streams deliver it.
+         * @description A finished job in a stream of results.
          * @example {
          *       "seq": 41,
          *       "job_id": "job_01k9x3m4q7c2v8w5t6y0r1n2p3",
@@ -3802,7 +3802,7 @@ export interface components {
         };
         /**
          * JobSpec
-         * @description What to run and what it needs. Immutable, named by its digest, shared by all jobs of a submission.
+         * @description What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission.
          */
         JobSpec: {
             kind: components["schemas"]["JobKind"];
@@ -3902,7 +3902,7 @@ export interface components {
         JobState: "queued" | "leased" | "running" | "succeeded" | "failed" | "cancelled" | "expired";
         /**
          * JobUsage
-         * @description What the tries of a job used while they ran. Short ones have no points: nodes first tell after two seconds.
+         * @description The resources that the attempts of a job used. Short ones have no points: the first report is after two seconds.
          */
         JobUsage: {
             /** Job Id */
@@ -3929,7 +3929,7 @@ export interface components {
             vram_mb: number;
             /**
              * Every Ms
-             * @description How often nodes tell; asking more often brings nothing
+             * @description The interval of the nodes' reports; requesting more often is useless
              */
             every_ms: number;
             /** Attempts */
@@ -4055,7 +4055,7 @@ export interface components {
         };
         /**
          * JoinCodeView
-         * @description A code that several hosts may join with. The code itself is shown once, when it is made.
+         * @description A code with which several hosts may join. The code itself is shown once, when it is created.
          */
         JoinCodeView: {
             /** Id */
@@ -4069,7 +4069,7 @@ export interface components {
         };
         /**
          * JoinCommand
-         * @description One line to type on the machine that joins.
+         * @description One command to run on the machine that joins.
          */
         JoinCommand: {
             /** Title */
@@ -4079,7 +4079,7 @@ export interface components {
         };
         /**
          * JoinStatus
-         * @description What became of a code. The code itself is never shown again.
+         * @description The use of a code. The code itself is never shown again.
          */
         JoinStatus: {
             /** Id */
@@ -4109,7 +4109,7 @@ export interface components {
         };
         /**
          * JoinStep
-         * @description One thing that happens while a machine becomes a node.
+         * @description One step of a machine that becomes a node.
          */
         JoinStep: {
             /**
@@ -4156,7 +4156,7 @@ export interface components {
         };
         /**
          * KeyReport
-         * @description How a key without a job ended, told by whoever did it. The first report of a key stands.
+         * @description The outcome of a key without a job. Only the first report of a key counts.
          */
         KeyReport: {
             /** Key */
@@ -4194,7 +4194,7 @@ export interface components {
         };
         /**
          * KeyRotateRequest
-         * @description A new key with the same name and scopes; the old one ends after the overlap.
+         * @description Create a key with the same name and scopes; the old one expires after the overlap.
          */
         KeyRotateRequest: {
             /**
@@ -4207,8 +4207,8 @@ export interface components {
         };
         /**
          * KeyVerdict
-         * @description accepted · duplicate: the key was reported before · has_job: its job's own outcome is what counts (both are
-         *     counted as duplicates) · unknown: it was never registered.
+         * @description accepted · duplicate: the key was reported before · has_job: the outcome of its job counts (both are counted as
+         *     duplicates) · unknown: the key was never registered.
          */
         KeyVerdict: {
             /** Key */
@@ -4296,7 +4296,7 @@ export interface components {
         };
         /**
          * LeaseView
-         * @description One attempt that a node holds.
+         * @description One attempt held by a node.
          */
         LeaseView: {
             /** Attempt Id */
@@ -4330,7 +4330,7 @@ export interface components {
         };
         /**
          * LinkReply
-         * @description A sign-in link for somebody: good once, for a while. Shown here alone.
+         * @description A sign-in link for an account, valid once and for a limited time. Shown only here.
          */
         LinkReply: {
             /** Account Id */
@@ -4344,7 +4344,7 @@ export interface components {
         };
         /**
          * LoadModel
-         * @description What an attempt's processes do at the moment.
+         * @description The load of an attempt's processes at one moment.
          */
         LoadModel: {
             /** Cpu Percent */
@@ -4365,7 +4365,7 @@ export interface components {
         };
         /**
          * LoadNow
-         * @description What the node said last of an attempt's processes.
+         * @description The node's latest report about an attempt's processes.
          */
         LoadNow: {
             /** At Ms */
@@ -4381,18 +4381,18 @@ export interface components {
             processes: number;
             /**
              * Gpu Percent
-             * @description Of its cards, on average; 100 is all of them
+             * @description Average of its cards; 100 is full load
              */
             gpu_percent?: number | null;
             /**
              * Vram Mb
-             * @description Of its cards, together
+             * @description Total of its cards
              */
             vram_mb?: number | null;
         };
         /**
          * LoadView
-         * @description What the processes of an attempt did when the node last spoke, or those of all its attempts.
+         * @description The load of an attempt's processes at the node's last report, or of all its attempts.
          */
         LoadView: {
             /**
@@ -4413,7 +4413,7 @@ export interface components {
         };
         /**
          * LocationView
-         * @description Where the collector is.
+         * @description The hub on which the collector runs.
          */
         LocationView: {
             /** Hub Id */
@@ -4461,7 +4461,7 @@ export interface components {
         };
         /**
          * LoopView
-         * @description A duty that the hub repeats.
+         * @description A periodic task of the hub.
          */
         LoopView: {
             /** Name */
@@ -4512,7 +4512,7 @@ export interface components {
             step_ms: number;
             /**
              * Points
-             * @description The oldest first; before the first record there is none
+             * @description The oldest first, from the first record on
              */
             points: components["schemas"]["PricePoint"][];
         };
@@ -4534,7 +4534,7 @@ export interface components {
             zones: components["schemas"]["ZoneMarket"][];
             /**
              * Sentence
-             * @description What prices mean in this economy
+             * @description The meaning of prices in this economy
              * @default
              */
             sentence: string;
@@ -4547,7 +4547,7 @@ export interface components {
         };
         /**
          * MeshNode
-         * @description One node that is online, in few words. Its place is its region's, unless its owner stated one.
+         * @description One online node, in brief. Its place is that of its region, unless its owner stated one.
          */
         MeshNode: {
             /** Id */
@@ -4560,7 +4560,7 @@ export interface components {
             tier: string;
             /**
              * Family
-             * @description What kind of hardware the tier is: processor, desktop card, workstation card, data centre card, other card
+             * @description The kind of hardware of the tier: processor, desktop card, workstation card, data centre card, other card
              */
             family: string;
             /**
@@ -4570,31 +4570,31 @@ export interface components {
             region: string;
             /**
              * Place
-             * @description Where that is, in words; says so when it is not known
+             * @description The place as text, also if it is unknown
              */
             place: string;
             /**
              * Lat
-             * @description Degrees; null where the place is not known
+             * @description Degrees; null if the place is unknown
              */
             lat: number | null;
             /** Lon */
             lon: number | null;
             /**
              * State
-             * @description What its owner wants of it: active, paused or draining
+             * @description The state requested by its owner: active, paused or draining
              */
             state: string;
-            /** @description What it does, all things considered, as in GET /nodes */
+            /** @description Its overall status, as in GET /nodes */
             status: components["schemas"]["NodeStatus"];
             /**
              * Takes Work
-             * @description New jobs of everybody may go there now
+             * @description It takes new jobs of any account
              */
             takes_work: boolean;
             /**
              * Capacity
-             * @description In thousandths of units: its cards, or its cores where it has none
+             * @description In thousandths of units: its cards or, without cards, its cores
              */
             capacity: number;
             /** Cores */
@@ -4625,14 +4625,14 @@ export interface components {
         MeshNodes: {
             /**
              * Version
-             * @description The same as in GET /mesh; also the answer's ETag
+             * @description As in GET /mesh; also the ETag of the response
              */
             version: string;
             /** At Ms */
             at_ms: number;
             /**
              * Placed
-             * @description Nodes that have a place on the map
+             * @description Nodes with a place on the map
              */
             placed: number;
             /** Nodes */
@@ -4640,14 +4640,14 @@ export interface components {
         };
         /**
          * MeshView
-         * @description The pool in a few numbers, at most a second or two old. Cheap to ask every few seconds.
+         * @description The pool in a few numbers, at most a second or two old. Cheap enough to request every few seconds.
          */
         MeshView: {
             /** At Ms */
             at_ms: number;
             /**
              * Version
-             * @description Of the list of nodes; while it stays the same, so does the list
+             * @description The version of the list of nodes, which changes with the list
              */
             version: string;
             /** Nodes Online */
@@ -4671,7 +4671,7 @@ export interface components {
             gpus: number;
             /**
              * Gpus Busy
-             * @description Cards that at least one job is on
+             * @description Cards with at least one job
              */
             gpus_busy: number;
             /** Vram Mb */
@@ -4682,12 +4682,12 @@ export interface components {
             queued: number;
             /**
              * Settled Hour
-             * @description What jobs cost that were settled in the last hour, fees included, in microcredits
+             * @description The cost of all jobs settled in the last hour, in microcredits, including fees
              */
             settled_hour: number;
             /**
              * Jobs Hour
-             * @description Jobs that cost something and were settled in the last hour
+             * @description Jobs with a cost that were settled in the last hour
              */
             jobs_hour: number;
         };
@@ -4874,7 +4874,7 @@ export interface components {
         };
         /**
          * News
-         * @description What something happened to since the news before: enough to know what to ask again.
+         * @description The objects with new events since the previous news, so that clients know what to reload.
          */
         News: {
             /** Cursor */
@@ -4970,7 +4970,7 @@ export interface components {
         };
         /**
          * NextRequest
-         * @description One request is heartbeat, lease renewal and claim.
+         * @description Heartbeat, lease renewal and claim in one request.
          */
         NextRequest: {
             /** Boot Id */
@@ -5009,7 +5009,7 @@ export interface components {
         };
         /**
          * NodeAttempt
-         * @description Something a node holds now, as its owner sees it.
+         * @description An attempt that a node holds now, as its owner sees it.
          */
         NodeAttempt: {
             /** Attempt Id */
@@ -5087,7 +5087,7 @@ export interface components {
         };
         /**
          * NodeRules
-         * @description What others may do on a node. What is left out is allowed; an owner's own jobs always are.
+         * @description What other accounts' jobs may do on a node. Omitted fields allow everything; the owner's own jobs are unrestricted.
          */
         NodeRules: {
             /**
@@ -5142,7 +5142,7 @@ export interface components {
         };
         /**
          * NodeState
-         * @description What the owner (or operator) wants of a node. Being online is a separate, soft fact.
+         * @description The state that the owner or operator requested for a node. Whether it is online is separate, soft state.
          * @enum {string}
          */
         NodeState: "active" | "paused" | "draining" | "revoked";
@@ -5209,10 +5209,10 @@ export interface components {
             owner_name: string;
             /**
              * State
-             * @description What its owner wants of it: active, paused, draining; or revoked
+             * @description The state requested by its owner: active, paused, draining; or revoked
              */
             state: string;
-            /** @description What it does, all things considered; one word for every view */
+            /** @description Its overall status, which is the same in every view */
             status: components["schemas"]["NodeStatus"];
             /** Online */
             online: boolean;
@@ -5330,7 +5330,7 @@ export interface components {
         };
         /**
          * Outcome
-         * @description What a node says of an attempt.
+         * @description How an attempt ended, as reported by its node.
          * @enum {string}
          */
         Outcome: "succeeded" | "failed" | "cancelled" | "returned" | "moved";
@@ -5354,7 +5354,7 @@ export interface components {
         };
         /**
          * OwnNodeView
-         * @description What a node may know of itself, by its own key.
+         * @description What a node may read about itself, with its own key.
          */
         OwnNodeView: {
             /** Owner Name */
@@ -5379,7 +5379,7 @@ export interface components {
         };
         /**
          * PayoutRequest
-         * @description To a UPI id or to a bank account.
+         * @description A payout to a UPI id or to a bank account.
          */
         PayoutRequest: {
             /** Amount */
@@ -5496,20 +5496,20 @@ export interface components {
         };
         /**
          * PriceLevel
-         * @description The spot price of that moment, held against the reference of its zone.
+         * @description The spot price at that moment, relative to the reference price of its zone.
          * @enum {string}
          */
         PriceLevel: "free" | "low" | "usual" | "high";
         /**
          * PricePoint
-         * @description What happened from `at_ms` until the next point.
+         * @description The time from `at_ms` until the next point.
          */
         PricePoint: {
             /** At Ms */
             at_ms: number;
             /**
              * Price
-             * @description The last
+             * @description The last price
              */
             price: number;
             /** Low */
@@ -5523,7 +5523,7 @@ export interface components {
         };
         /**
          * PriceTableView
-         * @description Everything a price is made of. Rates are hundredths: 300 is 3.00.
+         * @description All factors of a price. Rates are hundredths: 300 is 3.00.
          */
         PriceTableView: {
             /** Version */
@@ -5577,7 +5577,7 @@ export interface components {
         };
         /**
          * PriceVersions
-         * @description The newest first.
+         * @description The latest version first.
          */
         PriceVersions: {
             /** Versions */
@@ -5585,7 +5585,7 @@ export interface components {
         };
         /**
          * PricesRequest
-         * @description A whole new table, made from version `based_on`; refused when that is no longer the newest.
+         * @description A complete new table, based on version `based_on`; refused if that is no longer the latest.
          */
         PricesRequest: {
             /** Based On */
@@ -5646,7 +5646,7 @@ export interface components {
         };
         /**
          * Profile
-         * @description A node as its agent describes it.
+         * @description A node as described by its agent.
          */
         Profile: {
             /** Name */
@@ -5816,7 +5816,7 @@ export interface components {
         };
         /**
          * QuotaRequest
-         * @description All are set; null means the hub's own limit.
+         * @description Sets all quotas; null means the hub's own limit.
          */
         QuotaRequest: {
             /** Jobs Open Max */
@@ -5885,7 +5885,7 @@ export interface components {
         };
         /**
          * QuoteView
-         * @description What a submission would cost, take and bring, as things stand.
+         * @description The current estimates of a submission's cost, duration and earnings.
          */
         QuoteView: {
             /** Economy */
@@ -5973,14 +5973,14 @@ export interface components {
         };
         /**
          * Reason
-         * @description Why something is as it is. Stable words; people get a sentence made from them.
+         * @description The reason for a state. The words are stable; people see a sentence made from them.
          * @enum {string}
          */
         Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
         /**
          * Receipt
-         * @description Of the accepted run, and of those that confirmed its result. Amounts in microcredits, times in milliseconds since
-         *     the epoch by the hub's clock.
+         * @description For the accepted run and the runs that confirmed its result. Amounts in microcredits, times in milliseconds since the
+         *     epoch by the hub's clock.
          */
         Receipt: {
             /** Attempt Id */
@@ -6062,7 +6062,7 @@ export interface components {
         };
         /**
          * ReceiptPrices
-         * @description What was used of the price table.
+         * @description The parts of the price table that were used.
          */
         ReceiptPrices: {
             /** Version */
@@ -6087,7 +6087,7 @@ export interface components {
         };
         /**
          * ReceiptRun
-         * @description One run that was paid for: on whose node, for how long, at which price.
+         * @description One run that was paid for: the node and its owner, the duration and the price.
          */
         ReceiptRun: {
             /** Attempt Id */
@@ -6126,7 +6126,7 @@ export interface components {
         };
         /**
          * ReceiptTransfer
-         * @description A row of the ledger, whole, with the hash before it and its own.
+         * @description A complete row of the ledger, with its own hash and the previous one.
          */
         ReceiptTransfer: {
             /** Seq */
@@ -6156,7 +6156,7 @@ export interface components {
         };
         /**
          * Reference
-         * @description The one thing that a word stands for.
+         * @description The object that a word refers to.
          */
         Reference: {
             kind: components["schemas"]["ReferenceKind"];
@@ -6164,7 +6164,7 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description What people call it
+             * @description Its name
              */
             name: string;
         };
@@ -6189,7 +6189,7 @@ export interface components {
         };
         /**
          * RegisterKeysRequest
-         * @description Keys the group waits for from now on. One that is registered already gets the new metadata.
+         * @description Keys that the group waits for from now on. Keys that are already registered get the new metadata.
          */
         RegisterKeysRequest: {
             /** Keys */
@@ -6217,7 +6217,7 @@ export interface components {
         };
         /**
          * RegisterRequest
-         * @description First contact: a one-time code, the agent's own public key, and proof that it holds the private half.
+         * @description First contact: a one-time code, the agent's public key, and proof that it has the private half.
          */
         RegisterRequest: {
             /** Code */
@@ -6244,7 +6244,7 @@ export interface components {
         };
         /**
          * RekeyRequest
-         * @description A node's new key, signed by itself and by the key that it replaces (see protocol/hub_keys.py).
+         * @description A node's new key, signed with itself and with the key that it replaces (see protocol/hub_keys.py).
          */
         RekeyRequest: {
             /** Public Key */
@@ -6312,7 +6312,7 @@ export interface components {
         };
         /**
          * ReputationView
-         * @description How far to rely on a node, and from what that follows (docs/reputation.md).
+         * @description The reliability of a node, and the evidence behind it (docs/reputation.md).
          */
         ReputationView: {
             /** Score */
@@ -6391,7 +6391,7 @@ export interface components {
         };
         /**
          * ResubmitRequest
-         * @description The same job as a new one.
+         * @description Submit the same job again.
          */
         ResubmitRequest: {
             /**
@@ -6403,7 +6403,7 @@ export interface components {
         };
         /**
          * ResultDeliveryView
-         * @description Get what the home node has to fetch.
+         * @description What the home node must fetch.
          */
         ResultDeliveryView: {
             summary: components["schemas"]["GroupSummary"];
@@ -6427,7 +6427,7 @@ export interface components {
         };
         /**
          * ReturnHomeRequest
-         * @description Ask for it, ask again, change the home, or (enabled=false) call it off.
+         * @description Request delivery, retry it, change the home or, with enabled=false, cancel it.
          */
         ReturnHomeRequest: {
             /** Home */
@@ -6445,7 +6445,7 @@ export interface components {
         };
         /**
          * ReviewRequest
-         * @description An owner's word to the administrator.
+         * @description An owner's request to the administrator.
          */
         ReviewRequest: {
             /**
@@ -6496,7 +6496,7 @@ export interface components {
         };
         /**
          * RunningAttempt
-         * @description Progress of one attempt the node is running now.
+         * @description The progress of one attempt that the node is running.
          */
         RunningAttempt: {
             /** Attempt Id */
@@ -6518,7 +6518,7 @@ export interface components {
         };
         /**
          * Sale
-         * @description What one kind of unit of a node brings.
+         * @description The earnings of one kind of unit of a node.
          */
         Sale: {
             /** Tier */
@@ -6543,7 +6543,7 @@ export interface components {
             per_hour: number;
             /**
              * Utilisation Ppm
-             * @description How much of the zone's capacity is busy now, in millionths
+             * @description The share of the zone's capacity that is busy now, in millionths
              */
             utilisation_ppm: number;
             /**
@@ -6610,7 +6610,7 @@ export interface components {
         };
         /**
          * StatedPlace
-         * @description Where its owner says that a node is: degrees, kept to one decimal.
+         * @description The place of a node as stated by its owner: degrees, rounded to one decimal.
          */
         StatedPlace: {
             /** Lat */
@@ -6632,7 +6632,7 @@ export interface components {
         };
         /**
          * StorageView
-         * @description What an account keeps at the hub, and may keep. Each artifact counts once, however many jobs refer to it.
+         * @description What an account stores at the hub, and its limits. Each artifact counts once, however many jobs refer to it.
          * @example {
          *       "bytes": 3221225472,
          *       "artifacts": 41,
@@ -6753,7 +6753,7 @@ export interface components {
         };
         /**
          * SubmitterReputationView
-         * @description How an account's jobs treat the nodes of others (docs/reputation.md).
+         * @description How an account's jobs behave on other accounts' nodes (docs/reputation.md).
          */
         SubmitterReputationView: {
             /** Score */
@@ -6804,7 +6804,7 @@ export interface components {
         };
         /**
          * TopUpRequest
-         * @description Credits for an account, by an operator.
+         * @description Credits that an operator gives to an account.
          */
         TopUpRequest: {
             /** Account */
@@ -6822,7 +6822,7 @@ export interface components {
         };
         /**
          * UploadState
-         * @description How much of an upload the hub has; continue from `offset`.
+         * @description The progress of an upload; continue from `offset`.
          * @example {
          *       "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
          *       "offset": 1048576,
@@ -6839,7 +6839,7 @@ export interface components {
         };
         /**
          * Uptime
-         * @description How much of a span of time a node was online.
+         * @description The share of a span of time in which a node was online.
          */
         Uptime: {
             /**
@@ -6851,12 +6851,12 @@ export interface components {
             online_ms: number;
             /**
              * Known Ms
-             * @description Of the span, since the node is known; less than it for a new node
+             * @description The part of the span since the node joined
              */
             known_ms: number;
             /**
              * Share Ppm
-             * @description Online by known, in millionths
+             * @description `online_ms` divided by `known_ms`, in millionths
              */
             share_ppm: number;
         };
@@ -6864,7 +6864,7 @@ export interface components {
         UptimeView: {
             /**
              * Online Since Ms
-             * @description Since when without a break; null: it is offline
+             * @description Online without a break since then; null: offline
              */
             online_since_ms?: number | null;
             /** Known Since Ms */
@@ -6912,7 +6912,7 @@ export interface components {
         };
         /**
          * Verdict
-         * @description The hub's answer to one report. Every report gets one, and the agent stops retrying.
+         * @description The hub's answer to a report. Every report gets one, so that the agent stops retrying.
          * @enum {string}
          */
         Verdict: "accepted" | "accepted_late" | "replay" | "conflict" | "superseded" | "cancelled" | "foreign";
@@ -6925,7 +6925,7 @@ export interface components {
         };
         /**
          * WaitingRow
-         * @description Jobs that wait and ask for the same.
+         * @description Waiting jobs with the same requirements.
          */
         WaitingRow: {
             /** Needs */
@@ -6974,13 +6974,13 @@ export interface components {
         };
         /**
          * Which
-         * @description Of a group's items.
+         * @description Which of a group's items to list.
          * @enum {string}
          */
         Which: "all" | "results" | "failures" | "waiting";
         /**
          * WhyView
-         * @description Why a job is in its state, with numbers and what would change it.
+         * @description Why a job is in its state, with numbers and with changes that would help.
          * @example {
          *       "job_id": "job_01k9x3m4q7c2v8w5t6y0r1n2p3",
          *       "state": "queued",
@@ -7039,7 +7039,7 @@ export interface components {
         };
         /**
          * ZoneMarket
-         * @description One zone. Capacity and demand are of all hubs; nodes, floors and ceilings are what this hub sees.
+         * @description One zone. Capacity and demand are those of all hubs; nodes, floors and ceilings are those of this hub.
          */
         ZoneMarket: {
             /** Tier */
@@ -7048,7 +7048,7 @@ export interface components {
             region: string;
             /**
              * Spot
-             * @description For a unit-hour (a core, or a card), the fee included
+             * @description For a unit-hour (of a core, or a card), including the fee
              */
             spot: number;
             /** Reference */
@@ -7064,17 +7064,17 @@ export interface components {
             hour_ago: number;
             /**
              * Capacity
-             * @description Free at a floor that is met, and busy
+             * @description Units that are busy, or free at a floor that is met
              */
             capacity: number;
             /**
              * Demand
-             * @description Busy, and waiting at a ceiling that pays
+             * @description Units that are busy, or required by waiting jobs whose ceiling pays the price
              */
             demand: number;
             /**
              * Utilisation Ppm
-             * @description Demand by capacity, in millionths; the price is at rest at 750000
+             * @description Demand divided by capacity, in millionths; the price is stable at 750000
              */
             utilisation_ppm: number;
             /** Nodes */
@@ -7090,7 +7090,7 @@ export interface components {
             trend: number[];
             /**
              * Sentence
-             * @description What the price does now, and why; empty without a market
+             * @description How the price is moving, and why; empty without a market
              * @default
              */
             sentence: string;
@@ -7114,7 +7114,7 @@ export interface components {
         };
         /**
          * ZoneSeries
-         * @description One zone over time: columns as long as `at_ms` of the chart; null before the first record.
+         * @description One zone over time. The columns are as long as `at_ms` of the chart; null before the first record.
          */
         ZoneSeries: {
             /** Tier */
@@ -7123,7 +7123,7 @@ export interface components {
             region: string;
             /**
              * Price
-             * @description The last of each step
+             * @description The last price of each step
              */
             price: (number | null)[];
             /** Low */
@@ -7149,15 +7149,15 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
-                /** @description One of these; repeat it */
+                /** @description One of these; may be repeated */
                 state?: components["schemas"]["JobState"][] | null;
                 group_id?: string | null;
                 kind?: components["schemas"]["JobKind"] | null;
-                /** @description Where its newest attempt is, or was */
+                /** @description The node of its newest attempt */
                 node_id?: string | null;
                 /** @description Of this account; for administrators */
                 account_id?: string | null;
-                /** @description Administrators: everybody's, or with `false` only your own */
+                /** @description For administrators: of all accounts, or with `false` only your own */
                 all?: boolean;
                 /** @description Milliseconds since the epoch */
                 since_ms?: number | null;
@@ -7453,7 +7453,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            /** @description The account's storage quota is used up (quota_exceeded), or the hub's disk is full (out_of_space) */
             507: {
                 headers: {
                     [name: string]: unknown;
@@ -7465,7 +7465,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -7630,7 +7630,7 @@ export interface operations {
     get_job: {
         parameters: {
             query?: {
-                /** @description The state you know; answered when it differs */
+                /** @description The state you know: wait until it differs */
                 seen?: components["schemas"]["JobState"] | null;
                 /** @description How long to wait for news before answering */
                 wait_ms?: number;
@@ -8334,7 +8334,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            /** @description The account's storage quota is used up (quota_exceeded), or the hub's disk is full (out_of_space) */
             507: {
                 headers: {
                     [name: string]: unknown;
@@ -8346,7 +8346,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11120,7 +11120,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            /** @description The account's storage quota is used up (quota_exceeded), or the hub's disk is full (out_of_space) */
             507: {
                 headers: {
                     [name: string]: unknown;
@@ -11132,7 +11132,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11876,7 +11876,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            /** @description The account's storage quota is used up (quota_exceeded), or the hub's disk is full (out_of_space) */
             507: {
                 headers: {
                     [name: string]: unknown;
@@ -11888,7 +11888,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -13503,17 +13503,17 @@ export interface operations {
             query?: {
                 /** @description Only nodes of your account */
                 mine?: boolean;
-                /** @description What their owners want; several: any of them; none: all */
+                /** @description States set by their owners; may be repeated; by default all */
                 state?: components["schemas"]["NodeState"][];
-                /** @description What they do; several: any of them; none: all */
+                /** @description Current statuses; may be repeated; by default all */
                 status?: components["schemas"]["NodeStatus"][];
-                /** @description Only those that are, or are not, heard of now */
+                /** @description Only nodes that are online, or offline */
                 online?: boolean | null;
                 /** @description A part of its name or of its owner's name, or its id */
                 q?: string;
-                /** @description The one that counts, whatever it claims */
+                /** @description The tier in force, whatever the node claims */
                 tier?: string;
-                /** @description Of prices */
+                /** @description The region of its prices */
                 region?: string;
                 /** @description `next` of the page before */
                 after?: string | null;
@@ -15479,7 +15479,7 @@ export interface operations {
                      *       "title": "Bad request",
                      *       "status": 416,
                      *       "code": "bad_request",
-                     *       "detail": "The artifact has 10 bytes; the range asked for is not among them."
+                     *       "detail": "The artifact has 10 bytes; the requested range is not among them."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -15707,7 +15707,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            /** @description The account's storage quota is used up (quota_exceeded), or the hub's disk is full (out_of_space) */
             507: {
                 headers: {
                     [name: string]: unknown;
@@ -15719,7 +15719,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -17641,333 +17641,14 @@ export interface operations {
             };
         };
     };
-    list_events: {
-        parameters: {
-            query?: {
-                /** @description `cursor` of the page before */
-                after?: number;
-                /** @description Newest first, from before this: `next` of the page before */
-                before?: number | null;
-                /** @description Newest first */
-                newest?: boolean;
-                limit?: number;
-                /** @description How its name begins: `node.`, `job.failed` */
-                action?: string;
-                /** @description Who did it: an account, a node, or `hub` */
-                actor?: string | null;
-                /** @description Whom it concerns */
-                account_id?: string | null;
-                job_id?: string | null;
-                node_id?: string | null;
-                group_id?: string | null;
-                /** @description Milliseconds since the epoch */
-                since_ms?: number | null;
-                /** @description Milliseconds since the epoch */
-                until_ms?: number | null;
-                /** @description A part of its name, reason or data; or an id */
-                q?: string;
-                /** @description How long to wait for news before answering */
-                wait_ms?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EventPage"];
-                };
-            };
-            /** @description No valid key, cookie or node token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Unauthenticated",
-                     *       "status": 401,
-                     *       "code": "unauthenticated",
-                     *       "detail": "This key is not known to the hub."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The request cannot be honoured as written */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Bad request",
-                     *       "status": 422,
-                     *       "code": "bad_request",
-                     *       "detail": "spec.needs.cores: Input should be less than …"
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Too many; try again later */
-            429: {
-                headers: {
-                    /** @description Seconds to wait */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Rate limited",
-                     *       "status": 429,
-                     *       "code": "rate_limited",
-                     *       "detail": "An account may have 1000000 unfinished jobs at once."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The hub cannot answer right now; see Retry-After */
-            503: {
-                headers: {
-                    /** @description Seconds to wait */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Unavailable",
-                     *       "status": 503,
-                     *       "code": "unavailable",
-                     *       "detail": "The hub is stopping."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    stream_events: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Go on after this event; without it, from now on */
-                "last-event-id"?: number | null;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": unknown;
-                };
-            };
-            /** @description No valid key, cookie or node token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Unauthenticated",
-                     *       "status": 401,
-                     *       "code": "unauthenticated",
-                     *       "detail": "This key is not known to the hub."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The request cannot be honoured as written */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Bad request",
-                     *       "status": 422,
-                     *       "code": "bad_request",
-                     *       "detail": "spec.needs.cores: Input should be less than …"
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Too many; try again later */
-            429: {
-                headers: {
-                    /** @description Seconds to wait */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Rate limited",
-                     *       "status": 429,
-                     *       "code": "rate_limited",
-                     *       "detail": "An account may have 1000000 unfinished jobs at once."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The hub cannot answer right now; see Retry-After */
-            503: {
-                headers: {
-                    /** @description Seconds to wait */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Unavailable",
-                     *       "status": 503,
-                     *       "code": "unavailable",
-                     *       "detail": "The hub is stopping."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    stream_news: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Go on after this event; without it, from now on */
-                "last-event-id"?: number | null;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": unknown;
-                };
-            };
-            /** @description No valid key, cookie or node token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Unauthenticated",
-                     *       "status": 401,
-                     *       "code": "unauthenticated",
-                     *       "detail": "This key is not known to the hub."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The request cannot be honoured as written */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Bad request",
-                     *       "status": 422,
-                     *       "code": "bad_request",
-                     *       "detail": "spec.needs.cores: Input should be less than …"
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Too many; try again later */
-            429: {
-                headers: {
-                    /** @description Seconds to wait */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Rate limited",
-                     *       "status": 429,
-                     *       "code": "rate_limited",
-                     *       "detail": "An account may have 1000000 unfinished jobs at once."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The hub cannot answer right now; see Retry-After */
-            503: {
-                headers: {
-                    /** @description Seconds to wait */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Unavailable",
-                     *       "status": 503,
-                     *       "code": "unavailable",
-                     *       "detail": "The hub is stopping."
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
     list_keys: {
         parameters: {
             query?: {
-                /** @description Of this account; for administrators */
+                /** @description Keys of this account (admin only) */
                 account_id?: string | null;
-                /** @description Of everybody; for administrators */
+                /** @description Include all accounts (admin only) */
                 all?: boolean;
-                /** @description With the sessions of browsers */
+                /** @description Include browser sessions */
                 sessions?: boolean;
                 /** @description `next` of the page before */
                 after?: string | null;
@@ -18262,7 +17943,7 @@ export interface operations {
     revoke_all_keys: {
         parameters: {
             query?: {
-                /** @description Leave the key that asks */
+                /** @description Keep the calling key */
                 keep_this?: boolean;
                 account_id?: string | null;
             };
@@ -18751,6 +18432,325 @@ export interface operations {
                      *       "status": 403,
                      *       "code": "forbidden",
                      *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_events: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+                /** @description Newest first, before this: `next` of the previous page */
+                before?: number | null;
+                /** @description Newest first */
+                newest?: boolean;
+                limit?: number;
+                /** @description The beginning of its name: `node.`, `job.failed` */
+                action?: string;
+                /** @description Who did it: an account, a node, or `hub` */
+                actor?: string | null;
+                /** @description The account that it concerns */
+                account_id?: string | null;
+                job_id?: string | null;
+                node_id?: string | null;
+                group_id?: string | null;
+                /** @description Milliseconds since the epoch */
+                since_ms?: number | null;
+                /** @description Milliseconds since the epoch */
+                until_ms?: number | null;
+                /** @description A part of its name, reason or data; or an id */
+                q?: string;
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stream_events: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Continue after this event; by default from now on */
+                "last-event-id"?: number | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stream_news: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Continue after this event; by default from now on */
+                "last-event-id"?: number | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -19514,7 +19514,7 @@ export interface operations {
         parameters: {
             query?: {
                 account_id?: string | null;
-                /** @description Also add everything up, by kind */
+                /** @description Include totals by kind */
                 sums?: boolean;
                 /** @description `next` of the page before */
                 after?: string | null;
@@ -20949,9 +20949,9 @@ export interface operations {
                 /** @description cpu, or a tier of GPUs */
                 tier?: string;
                 region?: string;
-                /** @description Where to begin; a day ago, if left out */
+                /** @description Start of the range; one day ago by default */
                 since_ms?: number | null;
-                /** @description How far apart; widened to at most 1000 points */
+                /** @description Distance of the points; widened to at most 1000 points */
                 step_ms?: number | null;
             };
             header?: never;
@@ -22245,7 +22245,7 @@ export interface operations {
     list_payouts: {
         parameters: {
             query?: {
-                /** @description Of all accounts (administrators) */
+                /** @description Include all accounts (admin only) */
                 all?: boolean;
                 state?: ("requested" | "reserved" | "submitted" | "unknown" | "paid" | "failed" | "rejected") | null;
                 /** @description `next` of the page before */

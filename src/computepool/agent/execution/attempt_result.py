@@ -8,8 +8,8 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from computepool.agent.execution.logs import PrintedDigest
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
@@ -20,57 +20,63 @@ from computepool.protocol.nodes.nodes import LoadModel, OutputRef, Report
 _CANNOT_RUN = ("computepool: cannot run", "bwrap: execvp")
 
 
-class BadJob(Exception):
-    """No node can start the job; the message says why."""
+class CannotStart(Exception):
+    """The attempt ends before its program starts, or without its inputs; the message says why."""
+
+    reason: ClassVar[Reason]
 
 
-class StagingFailed(Exception):
+class BadJob(CannotStart):
+    """No node can start the job."""
+
+    reason = Reason.BAD_JOB
+
+
+class StagingFailed(CannotStart):
     """This node could not fetch what the job needs; another node may."""
 
+    reason = Reason.STAGING_FAILED
 
-class FolderFull(Exception):
+
+class FolderFull(CannotStart):
     """The job's inputs do not fit into its work folder."""
 
+    reason = Reason.OUTPUT_LIMIT
 
-def is_full(error: OSError, folder: Path) -> bool:
+
+def is_folder_full(error: OSError, folder: Path) -> bool:
     """True if the job's own folder is full, as opposed to the machine's disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) and os.path.ismount(folder)
 
 
 @dataclass(slots=True, kw_only=True)
 class AttemptResult:
+    """Fields have the names and meanings of those of Report."""
+
     outcome: Outcome
     reason: Reason
     exit_code: int | None = None
     error: str | None = None
     result: str | None = None
     result_artifact: str | None = None
-    outputs: tuple[OutputRef, ...] = ()
-    printed: PrintedDigest | None = None  #: the standard output, where that is (part of) the result
+    outputs: list[OutputRef] | None = None
+    printed: str | None = None
+    printed_chars: int | None = None
     ran_ms: int = 0
     usage: Usage | None = None
     move_to: str | None = None
-    items_failed: int = 0  #: of a job that carries several items
-    loads: tuple[LoadModel, ...] = ()  #: what it did since the hub last heard of it
+    items_failed: int = 0
+    loads: list[LoadModel] | None = None
 
     def report(self, attempt_id: str) -> Report:
-        return Report(
-            attempt_id=attempt_id,
-            outcome=self.outcome,
-            reason=self.reason,
-            exit_code=self.exit_code,
-            error=None if self.error is None else clean_text(self.error, TEXT_MAX),
-            result=self.result,
-            result_artifact=self.result_artifact,
-            outputs=list(self.outputs),
-            printed=None if self.printed is None else self.printed.digest,
-            printed_chars=None if self.printed is None else self.printed.chars,
-            ran_ms=max(0, self.ran_ms),
-            usage=self.usage,
-            move_to=self.move_to,
-            items_failed=self.items_failed,
-            loads=list(self.loads),
-        )
+        fields = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        if self.error is not None:
+            fields["error"] = clean_text(self.error, TEXT_MAX)
+        return Report(attempt_id=attempt_id, **fields)
+
+    def exceed_output_limit(self, error: str) -> None:
+        self.outcome, self.reason, self.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
+        self.result = self.result_artifact = None
 
     def name_limit(self, *, memory_mb: int, timeout_s: float) -> None:
         """If a limit ended the job, say which one and how to raise it."""
@@ -97,24 +103,20 @@ def returned_result(reason: Reason) -> AttemptResult:
     return AttemptResult(outcome=Outcome.RETURNED, reason=reason)
 
 
-def cancelled_result() -> AttemptResult:
-    return AttemptResult(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
-
-
-_REASONS = {
-    Status.SIGNAL: Reason.SIGNAL,
-    Status.TIMEOUT: Reason.TIMEOUT,
-    Status.OOM: Reason.OUT_OF_MEMORY,
-    Status.OUTPUT_LIMIT: Reason.OUTPUT_LIMIT,
-    Status.DISK_LIMIT: Reason.OUTPUT_LIMIT,
-    Status.SANDBOX_ERROR: Reason.NODE_ERROR,
-    Status.CANCELLED: Reason.CANCELLED_BY_USER,
-    Status.LEASE_LOST: Reason.LEASE_LOST,
-}
 LEASE_LOST = "the node lost contact with the hub and stopped the job"
+#: What each unusual end of a process means: the reason, and the sentence where the sandbox gives none.
+_ENDINGS = {
+    Status.TIMEOUT: (Reason.TIMEOUT, "ran longer than its time limit"),
+    Status.OOM: (Reason.OUT_OF_MEMORY, "used more memory than it asked for"),
+    Status.OUTPUT_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more output than is allowed"),
+    Status.DISK_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more to its folder than it asked for"),
+    Status.SANDBOX_ERROR: (Reason.NODE_ERROR, "the sandbox failed"),
+    Status.CANCELLED: (Reason.CANCELLED_BY_USER, "was cancelled"),
+    Status.LEASE_LOST: (Reason.LEASE_LOST, LEASE_LOST),
+}
 
 
-def of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:
+def result_of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:
     """The result that follows from how a process ended."""
     if ended.ok:
         return AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
@@ -124,30 +126,21 @@ def of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:
             return failed_result(Reason.BAD_JOB, last)
         if ended.detail:  # The sandbox itself says that the program never began.
             return failed_result(Reason.BAD_JOB, ended.detail)
-        sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
-        return AttemptResult(
-            outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence
-        )
-    return AttemptResult(
-        outcome=Outcome.FAILED,
-        reason=_REASONS[ended.status],
-        exit_code=-ended.code if ended.status is Status.SIGNAL else None,
-        error=sentence_of(ended, stderr_tail),
-    )
+        error = f"exit code {ended.code}" + (f": {last}" if last else "")
+        return AttemptResult(outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=error)
+    error = describe_exit(ended, stderr_tail)
+    if ended.status is Status.SIGNAL:
+        return AttemptResult(outcome=Outcome.FAILED, reason=Reason.SIGNAL, exit_code=-ended.code, error=error)
+    return failed_result(_ENDINGS[ended.status][0], error)
 
 
-def sentence_of(ended: Exit, stderr_tail: str = "") -> str:
+def describe_exit(ended: Exit, stderr_tail: str = "") -> str:
+    """One sentence about a process that a signal, a limit or the sandbox ended."""
     if ended.status is Status.SIGNAL:
         return f"killed by signal {ended.code} ({_signal_name(ended.code)})"
     if ended.status is Status.SANDBOX_ERROR:
         return f"the sandbox failed: {ended.detail or 'no details'} {stderr_tail[-500:]}".strip()
-    return ended.detail or {
-        Status.TIMEOUT: "ran longer than its time limit",
-        Status.OOM: "used more memory than it asked for",
-        Status.OUTPUT_LIMIT: "wrote more output than is allowed",
-        Status.DISK_LIMIT: "wrote more to its folder than it asked for",
-        Status.LEASE_LOST: LEASE_LOST,
-    }.get(ended.status, f"ended with {ended.status}")
+    return ended.detail or _ENDINGS[ended.status][1]
 
 
 def clean_text(text: str, chars_max: int) -> str:

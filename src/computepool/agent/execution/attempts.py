@@ -1,4 +1,4 @@
-"""One attempt as the agent holds it, from the moment it is granted until the hub has answered its report."""
+"""Attempts as the agent holds them, from their grant until the hub has answered their reports."""
 
 from __future__ import annotations
 
@@ -6,33 +6,25 @@ import asyncio
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from computepool.agent.execution.attempt_result import (
-    LEASE_LOST,
-    AttemptResult,
-    cancelled_result,
-    failed_result,
-    returned_result,
-)
+from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, failed_result, returned_result
 from computepool.agent.execution.load import Load, UnsentLoads
-from computepool.agent.execution.logs import LogBuffer
+from computepool.agent.execution.logs import CheckpointLine, LogBuffer
 from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox.base import ProcessUsage, Status
 from computepool.agent.sandbox.scratch import OPEN_FOLDER
 from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import Call
-from computepool.core.jobs.lifecycle import JobKind, Reason
+from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
 from computepool.protocol.jobs.jobs import Usage
 from computepool.protocol.nodes.nodes import Grant
-
-if TYPE_CHECKING:
-    from computepool.agent.storage.checkpoints import Saving
 
 T = TypeVar("T")
 
@@ -45,46 +37,52 @@ class Stop(Enum):
     """Why the agent ends an attempt that did nothing wrong."""
 
     CANCELLED = "cancelled"  #: by the hub
-    LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
+    LEASE_LOST = "lease_lost"  #: the hub did not answer for too long and may have given it to another node
     DRAINING = "draining"  #: this agent stops
 
-    def result(self) -> AttemptResult:
+    def result(self, *, started: bool) -> AttemptResult:
         if self is Stop.CANCELLED:
-            return cancelled_result()
-        if self is Stop.LEASE_LOST:
-            return failed_result(Reason.LEASE_LOST, LEASE_LOST)
-        return returned_result(Reason.NODE_DRAINING)
+            return AttemptResult(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+        if self is Stop.DRAINING:
+            return returned_result(Reason.NODE_DRAINING)
+        return failed_result(Reason.LEASE_LOST, LEASE_LOST) if started else returned_result(Reason.GIVEN_BACK)
 
-    def result_unstarted(self) -> AttemptResult:
-        if self is Stop.CANCELLED:
-            return cancelled_result()
-        return returned_result(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CheckpointState:
+    known: set[str] = field(default_factory=set)  #: digests that the hub has for this job: not sent again
+    seq: int = 0
+    pending: CheckpointLine | None = None  #: waits until the next checkpoint is due
+    move: CheckpointLine | None = None
+    task: asyncio.Task[None] | None = None  #: sends checkpoints while the job runs
+    urgent: asyncio.Event = field(default_factory=asyncio.Event)  #: this node or the job is about to stop
+    saved_last: bool = False  #: a checkpoint was kept since then
+    closed: bool = False  #: the hub accepts no more of this attempt
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Attempt:
     grant: Grant
     spec: PreparedSpec
-    sent_at: float  #: boot time when the poll that brought it was sent: its lease began after that
+    sent_at: float  #: boot time when the poll that brought it was sent; its lease began after that
     received_at: float
     started_at: float | None = None
     stop: Stop | None = None
     kill: Callable[[Status], None] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
-    call: Call | None = None  #: a function call that a worker already has
+    call: Call | None = None  #: the function call, once a worker has it
     announced: bool = False  #: reported to the hub as running
     sent_progress: float | None = None
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
-    workdir: Path | None = None  #: where it runs; a worker's is shared by many
-    saving: Saving | None = None  #: for jobs that use checkpoints
+    workdir: Path | None = None  #: a worker's folder serves many attempts
+    checkpoints: CheckpointState | None = None  #: of a job that uses them
     calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
     process: Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured
-    #: What was measured since the hub last heard of it.
     unsent_loads: UnsentLoads = field(default_factory=UnsentLoads)
 
     @property
@@ -101,13 +99,13 @@ class Attempt:
         return self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
 
     @property
-    def longest_s(self) -> float:
+    def allowed_s(self) -> float:
         """How long it may run: until its time limit, or until its budget is spent."""
         paid_ms = self.grant.paid_ms
-        return self.limit_s if paid_ms is None else min(self.limit_s, paid_ms / 1000)
+        return self.time_limit_s if paid_ms is None else min(self.time_limit_s, paid_ms / 1000)
 
     @property
-    def limit_s(self) -> float:
+    def time_limit_s(self) -> float:
         """Attempts that resume one another share the job's time limit."""
         left_ms = self.grant.left_ms
         return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
@@ -117,7 +115,7 @@ class Attempt:
         return None if self.log is None else self.log.progress
 
     def total_usage(self, used: ProcessUsage) -> Usage:
-        """The usage for the report: what the sandbox measured, plus GPU time and network traffic."""
+        """What the sandbox measured, plus GPU time and network traffic."""
         received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
         return Usage(
             wall_ms=used.wall_ms,
@@ -152,7 +150,7 @@ class Attempt:
             self.kill(status)
 
     async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await slow work that precedes the start, so that `end` can cancel it."""
+        """Await slow work that precedes the start. `end` cancels it, which raises Interrupted."""
         task = asyncio.ensure_future(work)
 
         def break_off(status: Status) -> None:
@@ -167,3 +165,31 @@ class Attempt:
             raise
         finally:
             self.kill = None
+
+
+class AttemptTable:
+    """The attempts of this node. The poll loop fills it; the executor and the reporter empty it."""
+
+    def __init__(self, *, remembered_max: int) -> None:
+        self._remembered_max = remembered_max
+        self.active: dict[str, Attempt] = {}  #: waiting or running: they have no result yet
+        self.held: dict[str, None] = {}  #: counted as this node's by the hub, oldest first
+        self._answered: OrderedDict[str, None] = OrderedDict()
+
+    def is_known(self, attempt_id: str) -> bool:
+        """True also for a recently answered attempt: a grant of it is a repetition."""
+        return attempt_id in self.held or attempt_id in self._answered
+
+    def hold(self, attempt_ids: Iterable[str]) -> None:
+        self.held.update(dict.fromkeys(attempt_ids))
+
+    def drop(self, attempt_id: str) -> None:
+        """Forget a grant that was not started, so that the hub grants it again."""
+        self.held.pop(attempt_id, None)
+
+    def settle(self, attempt_id: str) -> None:
+        """Call it when the hub has answered the report, or the report was given up."""
+        self.held.pop(attempt_id, None)
+        self._answered[attempt_id] = None
+        while len(self._answered) > self._remembered_max:
+            self._answered.popitem(last=False)

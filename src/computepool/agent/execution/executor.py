@@ -12,16 +12,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import (
-    AttemptResult,
-    BadJob,
-    FolderFull,
-    StagingFailed,
-    failed_result,
-    returned_result,
-)
-from computepool.agent.execution.attempt_table import AttemptTable
-from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
+from computepool.agent.execution.attempt_result import AttemptResult, CannotStart, failed_result, returned_result
+from computepool.agent.execution.attempts import Attempt, AttemptTable, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load
@@ -62,11 +54,11 @@ class Executor:
     def __post_init__(self) -> None:
         self._lanes: dict[str, AttemptLane] = {}
         self._patrolled_at = self.clock.steady()
-        self.idle_since = self.clock.steady()  #: when its last attempt ended; means nothing while it has some
+        self.idle_since = self.clock.steady()  #: when the last attempt ended; meaningless while there are attempts
         self._idle = asyncio.Event()
         self._idle.set()
 
-    # ------------------------------------------------------------ what the loop asks for
+    # ------------------------------------------------------------ for the poll loop
     @property
     def attempts(self) -> dict[str, Attempt]:
         """Every attempt that has no result yet."""
@@ -78,10 +70,10 @@ class Executor:
         return sum(max(0, len(lane.waiting) - (lane.head is None)) for lane in self._lanes.values())
 
     def heads(self) -> list[Attempt]:
-        return [lane.head for lane in self._lanes.values() if lane.head is not None]
+        return [head for _, head in self.lanes()]
 
     def lanes(self) -> list[tuple[AttemptLane, Attempt]]:
-        """Every busy lane with the attempt that it runs."""
+        """Every busy lane with its running attempt."""
         return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
 
     def running(self) -> list[RunningAttempt]:
@@ -93,7 +85,7 @@ class Executor:
                 progress=head.progress,
                 usage=head.usage,
                 cpu_ids=list(lane.cpu_ids),
-                load=None if head.load is None or head.load.looks < FIRST_COMPARABLE else head.load.wire(now),
+                load=None if head.load is None or head.load.count < FIRST_COMPARABLE else head.load.wire(now),
                 earlier=head.unsent_loads.take(now, young=self._is_young(head, now)),
             )
             for lane, head in self.lanes()
@@ -122,13 +114,13 @@ class Executor:
         attempt.stop = why
         lane = self._lanes[attempt.grant.lane]
         if lane.withdraw(lambda waiting: waiting is attempt):
-            self._end(attempt, why.result_unstarted())
+            self._end(attempt, why.result(started=False))
         elif lane.head is attempt:
-            lane.recall()  # The worker may be about to start the next one: that must not die with it.
+            lane.recall()  # The worker may be about to start the next call, which must not die with it.
             attempt.end(Status.CANCELLED)
 
     def give_back(self, reason: Reason) -> None:
-        """Hand everything that has not started back to the hub."""
+        """Return everything that has not started to the hub."""
         for lane in self._lanes.values():
             self._give_back(lane, reason)
 
@@ -145,9 +137,7 @@ class Executor:
         for lane in list(self._lanes.values()):
             if lane.task is not None:
                 lane.task.cancel()
-        await asyncio.gather(
-            *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
-        )
+        await asyncio.gather(*(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True)
         self.pool.close()
 
     # ------------------------------------------------------------ lanes
@@ -158,14 +148,14 @@ class Executor:
                 if (cores := attempt.spec.limits.cpus) != lane.reserved_cores:
                     self.lane_cpus.enter(lane, cores, near=self.functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
-                ending = await self._run(attempt, lane)
+                result = await self._run(attempt, lane)
                 if attempt.calls is not None:
                     await self.relay.end(attempt)
-                ending = sealing.close(ending, attempt.spec.spec, attempt.grant.job_id)
+                sealing.close(result, attempt.spec.spec, attempt.grant.job_id)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
                     logs = await self.shipper.settle(attempt.log)
-                self._end(attempt, ending, logs)
+                self._end(attempt, result, logs)
                 lane.head = None
         finally:
             self.functions.release(lane)
@@ -174,53 +164,49 @@ class Executor:
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         if attempt.stop is not None and attempt.call is None:
-            return attempt.stop.result_unstarted()
+            return attempt.stop.result(started=False)
         try:
             if attempt.spec.kind in CALLED:
-                ending = await self.functions.run(attempt, lane)
+                result = await self.functions.run(attempt, lane)
             else:
-                ending = await self.processes.run(attempt)
+                result = await self.processes.run(attempt)
         except Interrupted:
-            return attempt.stop.result_unstarted() if attempt.stop else returned_result(Reason.GIVEN_BACK)
-        except (BadJob, BadCommand) as error:
+            return attempt.stop.result(started=False) if attempt.stop else returned_result(Reason.GIVEN_BACK)
+        except CannotStart as error:
+            return failed_result(error.reason, str(error))
+        except BadCommand as error:
             return failed_result(Reason.BAD_JOB, str(error))
-        except FolderFull as error:
-            return failed_result(Reason.OUTPUT_LIMIT, str(error))
-        except StagingFailed as error:
-            return failed_result(Reason.STAGING_FAILED, str(error))
         except ComputePoolError as error:
             return failed_result(Reason.STAGING_FAILED, f"the hub did not accept the result: {error.detail}")
         except SandboxError as error:
             return failed_result(Reason.NODE_ERROR, f"the sandbox failed: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever broke, the hub must hear that this attempt did not run
+        except Exception as error:  # noqa: BLE001 - whatever broke, the hub must learn that this attempt did not run
             _log.exception("attempt %s failed in the agent", attempt.id)
             return failed_result(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
-        return self._judge(attempt, ending)
+        final = self._final_result(attempt, result)
+        final.ran_ms, final.usage = result.ran_ms, result.usage
+        return final
 
-    def _judge(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
+    def _final_result(self, attempt: Attempt, result: AttemptResult) -> AttemptResult:
         """A stop by the agent explains the end better than the signal that it used. A finished job stays finished, unless
         its budget ran out first: a very short job may be over before the agent checks the clock.
         """
-        if attempt.longest_s < attempt.limit_s and (
-            ending.reason is Reason.TIMEOUT
-            or (ending.outcome is Outcome.SUCCEEDED and ending.ran_ms > attempt.longest_s * 1000)
+        if attempt.allowed_s < attempt.time_limit_s and (
+            result.reason is Reason.TIMEOUT
+            or (result.outcome is Outcome.SUCCEEDED and result.ran_ms > attempt.allowed_s * 1000)
         ):
-            why = f"stopped after {attempt.longest_s:g} s, when its budget was spent"
-            ran_ms, usage = ending.ran_ms, ending.usage
-            ending = failed_result(Reason.BUDGET_SPENT, why)
-            ending.ran_ms, ending.usage = ran_ms, usage
-        if attempt.stop is None or ending.outcome in (Outcome.SUCCEEDED, Outcome.MOVED):
-            ending.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
-            return ending
-        judged = attempt.stop.result()
-        judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
-        return judged
+            why = f"stopped after {attempt.allowed_s:g} s, when its budget was spent"
+            result = failed_result(Reason.BUDGET_SPENT, why)
+        if attempt.stop is not None and result.outcome not in (Outcome.SUCCEEDED, Outcome.MOVED):
+            return attempt.stop.result(started=True)
+        result.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
+        return result
 
-    def _end(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
+    def _end(self, attempt: Attempt, result: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         del self.attempts[attempt.id]
-        ending.loads = tuple(attempt.unsent_loads.take(self.clock.steady()))
-        self.reporter.add_result(attempt.id, ending, logs)
-        self.watcher.on_end(attempt, ending)
+        result.loads = attempt.unsent_loads.take(self.clock.steady())
+        self.reporter.add_result(attempt.id, result, logs)
+        self.watcher.on_end(attempt, result)
         if not self.attempts:
             self.idle_since = self.clock.steady()
             self._idle.set()
@@ -234,22 +220,19 @@ class Executor:
         """Enforce time limits on every lane. True if the hub should learn of a newly running attempt."""
         now = self.clock.steady()
         news = False
-        for lane in list(self._lanes.values()):
-            head = lane.head
-            if head is None:
-                continue
+        for lane, head in self.lanes():
             try:
-                news = self._look(lane, head, now) or news
-            except Exception:  # noqa: BLE001 - what is wrong with one lane must keep the clock from no other
+                news = self._check(lane, head, now) or news
+            except Exception:  # noqa: BLE001 - a problem in one lane must not suspend the limits of the others
                 _log.exception("checking attempt %s failed", head.id)
         if now - self._patrolled_at >= self.limits.patrol_s:
             news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now
         return news
 
-    def _look(self, lane: AttemptLane, head: Attempt, now: float) -> bool:
+    def _check(self, lane: AttemptLane, head: Attempt, now: float) -> bool:
         self._enforce_time(head, lane, now)
-        if lane.waiting and self._holds_up(head, lane, now):
+        if lane.waiting and self._delays_others(head, lane, now):
             self._give_back(lane, Reason.GIVEN_BACK)
         if lane.worker is not None:
             lane.worker.poll_output()
@@ -258,14 +241,14 @@ class Executor:
             return True
         return False
 
-    def _holds_up(self, head: Attempt, lane: AttemptLane, now: float) -> bool:
+    def _delays_others(self, head: Attempt, lane: AttemptLane, now: float) -> bool:
         if head.started_at is None:
             return now - lane.head_since > self.limits.give_back_unstarted_s
         return now - head.started_at > self.limits.give_back_after_s
 
     def _enforce_time(self, head: Attempt, lane: AttemptLane, now: float) -> None:
         if head.started_at is not None:
-            if now - head.started_at > head.longest_s and not head.timed_out:
+            if now - head.started_at > head.allowed_s and not head.timed_out:
                 head.timed_out = True
                 lane.recall()
                 head.end(Status.TIMEOUT)
@@ -284,10 +267,10 @@ class Executor:
         for lane, head in self.lanes():
             cards = None
             if head.grant.gpus and head.started_at is not None:
-                cards = self.meter.look(head.grant.gpus)
+                cards = self.meter.load(head.grant.gpus)
                 head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
             if head.announced and (process := lane.process()) is not None:
                 head.load = Load.measure(process, now, head.load, cards=cards)
                 head.unsent_loads.add(head.load)
-                news = news or head.load.looks == FIRST_COMPARABLE
+                news = news or head.load.count == FIRST_COMPARABLE
         return news

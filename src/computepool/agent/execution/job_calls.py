@@ -1,6 +1,6 @@
 """Calls of running jobs to the hub: each call is a file in the job's folder, and the reply is a file beside it.
 
-A job has no network and no key. The agent calls the hub on on_behalf_of of that attempt alone, and the hub knows what each
+A job has no network and no key. The agent calls the hub on behalf of that attempt alone, and the hub decides what each
 attempt may do. The job's files are untrusted: no link is followed, sizes are bounded, and only paths below the attempt's
 own are requested.
 """
@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -32,18 +33,21 @@ _PATH = re.compile(
 _WAIT = re.compile(r"wait_ms=(\d+)")
 
 
+@dataclass(eq=False)
 class CallRelay:
-    def __init__(self, client: HubClient, *, sweeper: Sweeper, limits: AgentLimits) -> None:
-        self._client = client
-        self._sweeper = sweeper
-        self._limits = limits
-        self._places = asyncio.Semaphore(limits.calls_relayed_max)
+    client: HubClient
+    _: KW_ONLY
+    sweeper: Sweeper
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.limits.calls_relayed_max)
 
     def receive(self, attempt: Attempt, names: Sequence[str]) -> None:
-        """A job repeats a call until it is answered; each is relayed once."""
+        """Relay each call once, although the job announces it until it is answered."""
         calls = attempt.calls = attempt.calls or {}
         for name in names:
-            if name not in calls and len(calls) < self._limits.calls_open_max:
+            if name not in calls and len(calls) < self.limits.calls_open_max:
                 calls[name] = asyncio.get_running_loop().create_task(self._answer(attempt, name))
 
     async def end(self, attempt: Attempt) -> None:
@@ -56,11 +60,11 @@ class CallRelay:
         await asyncio.gather(*tasks, return_exceptions=True)
         folder = None if attempt.workdir is None else attempt.workdir / attempt.folder_name(CALLS)
         if folder is not None and os.path.lexists(folder):
-            self._sweeper.remove(folder)
+            self.sweeper.remove(folder)
 
     async def _answer(self, attempt: Attempt, name: str) -> None:
         try:
-            async with self._places:
+            async with self._slots:
                 body = await self._ask(attempt, name)
             answer: dict[str, Any] = {"body": body}
         except ComputePoolError as error:
@@ -74,14 +78,12 @@ class CallRelay:
             _write(attempt, name, json.dumps(answer).encode())
 
     async def _ask(self, attempt: Attempt, name: str) -> Any:
-        data = _read(attempt, name, self._limits.call_bytes_max)
+        data = _read(attempt, name, self.limits.call_bytes_max)
         method, path, body = await asyncio.to_thread(_parse, data)
         wait_ms = int(found[1]) if (found := _WAIT.search(path)) else 0
-        timeout_s = wait_ms / 1000 + self._limits.poll_slack_s
-        relay = partial(
-            self._client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
-        )
-        return await retry(relay, self._client.backoff())
+        timeout_s = wait_ms / 1000 + self.limits.poll_slack_s
+        relay = partial(self.client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s)
+        return await retry(relay, self.client.backoff())
 
 
 def _parse(data: bytes) -> tuple[str, str, bytes | None]:

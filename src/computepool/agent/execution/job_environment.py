@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 
 from computepool.agent.execution import job_runtime
@@ -16,8 +17,7 @@ from computepool.agent.hardware import driver, gpus
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
-from computepool.agent.sandbox.backends.process import HOST_PATH
-from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.interior import building
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
@@ -28,31 +28,28 @@ from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target
 
-#: Where a job finds its packages, where the level has mounts.
+#: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
-#: Where a job finds the way to the agent's proxy, if it may have one.
 NETWORK = "/run/computepool"
-#: How many threads to start, where the job itself does not say: OpenMP and the numeric libraries that follow it (MKL,
-#: OpenBLAS, NumExpr), and Python's own os.cpu_count() from 3.13.
+#: The default number of threads: of OpenMP, of the numeric libraries that read its variable (MKL, OpenBLAS, NumExpr), and
+#: of Python's own os.cpu_count() from 3.13.
 THREADS = ("OMP_NUM_THREADS", "PYTHON_CPU_COUNT")
 _WORKER = "computepool_worker.py"
 _SHIM = "computepool_egress_shim.py"
 
 
 def prepare_runtime(cache_dir: Path, *, add: Sequence[str] = ()) -> Runtime:
-    """The jobs' root file system. `add`: what the owner wants to include."""
+    """The jobs' root file system. `add`: what the owner includes besides."""
     return Runtime.prepare(cache_dir, _packages(cache_dir), add=add)
 
 
-def runtime_wish(cache_dir: Path) -> RuntimeRecipe:
-    """What an imported runtime must have in common with this agent."""
+def runtime_recipe(cache_dir: Path) -> RuntimeRecipe:
+    """The properties that an imported runtime must share with this agent."""
     return RuntimeRecipe.of(_packages(cache_dir), ())
 
 
 def _packages(cache_dir: Path) -> dict[str, Path]:
-    """What the jobs' Python has beyond the standard library: cloudpickle, the worker, the egress shim, and the part of
-    `computepool` that runs inside.
-    """
+    """The packages of the jobs' Python besides the standard library."""
     return {
         "cloudpickle": _package("cloudpickle"),
         "computepool": _inside_package(cache_dir),
@@ -64,26 +61,17 @@ def _packages(cache_dir: Path) -> dict[str, Path]:
 @dataclass(eq=False)
 class JobEnvironment:
     sandbox: Sandbox
-    runtime: Runtime | None
+    runtime: Runtime
     cards: Sequence[gpus.DetectedCard]
     _: KW_ONLY
     egress: Egress | None = None
     fence: Fence | None = None
 
-    def worker_script(self, interpreter: Interpreter | None) -> Path:
-        if interpreter is not None:
-            return interpreter.site / _WORKER
-        if self.runtime is None:
-            return Path(worker.__file__)
-        return self.runtime.path / SITE / _WORKER
-
-    def python(self, *, workdir: Path, policy: SandboxPolicy, interpreter: Interpreter | None = None) -> str:
-        """The full path of Python for the agent's own programs in the sandbox, whatever PATH the job sets."""
-        if interpreter is not None:
-            return self.sandbox.inside(interpreter.path, workdir=workdir, policy=policy)
-        if self.runtime is None:
-            return shutil.which("python3", path=HOST_PATH) or "python3"
-        return self.sandbox.inside(self.runtime.python, workdir=workdir, policy=policy)
+    def worker_argv(self, interpreter: Interpreter | None) -> list[str | Path]:
+        """With the full path of Python, whatever PATH the job sets."""
+        if interpreter is None:
+            return [self.runtime.python, "-s", self.runtime.path / SITE / _WORKER]
+        return [interpreter.path, "-s", interpreter.site / _WORKER]
 
     async def open_network(self, targets: Sequence[Target], *, label: str) -> EgressProxy | None:
         """A proxy to the hosts that a job listed; None if it listed none.
@@ -97,16 +85,14 @@ class JobEnvironment:
         return await self.egress.open(targets, label=label)
 
     def command(
-        self, argv: Sequence[str], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
+        self, argv: Sequence[str | Path], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
     ) -> list[str]:
-        """The command that runs `argv`, behind the egress shim if there is a proxy."""
-        if proxy is None:
-            return list(argv)
-        script = Path(egress_shim.__file__) if self.runtime is None else self.runtime.path / SITE / _SHIM
-        inside = self.sandbox.inside(script, workdir=workdir, policy=policy)
-        address = self.sandbox.inside(proxy.folder / SOCKET, workdir=workdir, policy=policy)
-        python = self.python(workdir=workdir, policy=policy)
-        return [python, "-I", "-S", inside, address, *argv]
+        """The command that runs `argv`, behind the egress shim if there is a proxy. A Path is one of this machine."""
+        if proxy is not None:
+            shim = (self.runtime.python, "-I", "-S", self.runtime.path / SITE / _SHIM, proxy.folder / SOCKET)
+            argv = (*shim, *argv)
+        inside = partial(self.sandbox.inside, workdir=workdir, policy=policy)
+        return [inside(word) if isinstance(word, Path) else word for word in argv]
 
     def policy(
         self,
@@ -123,7 +109,7 @@ class JobEnvironment:
         saves: bool = True,
         leased: bool = False,
     ) -> SandboxPolicy:
-        """`saves`: the job may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
+        """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
         if interpreter is not None:
@@ -132,56 +118,48 @@ class JobEnvironment:
             mounts[proxy.folder] = NETWORK
         plain = SandboxPolicy(mounts=mounts)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
-        if used and self.sandbox.level is not Level.PROCESS:
-            sysfs = self.sandbox.level is not Level.GVISOR  # which plays its own
-            mounts = {**mounts, **driver.mounts(used, sysfs=sysfs)}
+        checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
+        python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
             "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            **(_places(home) if saves else {}),
+            **(checkpoints if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
-            # Libraries that count the machine's processors would start a thread for each, and get in their own way.
+            # By default, libraries start a thread for each processor of the machine.
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
-            **self._python_env(interpreter, workdir, plain),
+            **python,
             **env,
         }
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         if used and self.sandbox.level is not Level.PROCESS:
-            own = self._python_env(interpreter, workdir, plain).get("LD_LIBRARY_PATH")
-            if own is None and self.runtime is not None:
+            mounts |= driver.mounts(used, sysfs=self.sandbox.level is not Level.GVISOR)  # gVisor has a sysfs of its own
+            own = python.get("LD_LIBRARY_PATH")
+            if own is None:
                 own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
-        network = Network.NONE if proxy is None else Network.PROXY
         return SandboxPolicy(
             mounts=mounts,
             env=variables,
             fds=fds or {},
             gpus=tuple(nodes),
-            network=network,
+            has_proxy=proxy is not None,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
 
-    def _python_env(
-        self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy
-    ) -> dict[str, str]:
+    def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Variables for a Python other than the agent's own; empty for the agent's."""
-        if interpreter is None or self.runtime is None:
+        if interpreter is None:
             return {}
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
-
-
-def _places(home: str) -> dict[str, str]:
-    """Where a job leaves checkpoints, and where it finds the one to resume from."""
-    return {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
 
 
 def _package(name: str) -> Path:
@@ -194,10 +172,7 @@ def _package(name: str) -> Path:
 def _inside_package(cache_dir: Path) -> Path:
     """The package `computepool` as jobs see it."""
     package = Path(job_runtime.__file__).parents[2]
-    sources = {
-        "__init__.py": Path(job_runtime.__file__),
-        **{name: package / name for name in job_runtime.MODULES},
-    }
+    sources = {"__init__.py": Path(job_runtime.__file__), **{name: package / name for name in job_runtime.MODULES}}
     text = b"".join(name.encode() + path.read_bytes() for name, path in sources.items())
     final = cache_dir / f"job-runtime-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
     with building(final) as package_inside:
@@ -205,7 +180,7 @@ def _inside_package(cache_dir: Path) -> Path:
             for name, source in sources.items():
                 (package_inside / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, package_inside / name)
-            # The whole package's own would load far more than a job has.
+            # The __init__.py files of the whole package would load modules that jobs do not have.
             for folder in filter(Path.is_dir, package_inside.rglob("*")):
                 (folder / "__init__.py").touch()
     return final

@@ -1,4 +1,4 @@
-"""The log of each attempt, and where its output goes: to the hub, to the checkpoint keeper, and to the call relay."""
+"""The log of each attempt, and the sink of its output: the hub, the checkpoint keeper and the call relay."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from computepool.agent.storage.checkpoints import CheckpointKeeper
 
 
+@dataclass(eq=False)
 class JobLogs:
-    def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
-        self._shipper = shipper
-        self._limits = limits
+    shipper: LogShipper
+    limits: AgentLimits
 
     def log_of(self, attempt: Attempt) -> LogBuffer:
         if attempt.log is None:
             spec = attempt.spec.spec
             attempt.log = LogBuffer(
                 attempt.id,
-                self._limits,
+                self.limits,
                 seal=seal_of(spec, attempt.grant.job_id),
-                is_mark=partial(is_checkpoint, attempt) if spec.saves else None,
+                is_checkpoint=partial(is_checkpoint, attempt) if spec.saves else None,
                 is_call=partial(job_calls.is_call, attempt),
             )
         return attempt.log
 
     def note(self, attempt: Attempt, text: str) -> None:
-        """Tell the submitter what the node does, in the job's log."""
+        """Tell the submitter in the job's log what the node does."""
         log = self.log_of(attempt)
         log.note(text)
-        self._shipper.touch(log)
+        self.shipper.touch(log)
 
     def write(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> LogBuffer:
         log = self.log_of(attempt)
         log.feed(stream, data, skipped=skipped)
-        self._shipper.touch(log)
+        self.shipper.touch(log)
         if log.over_limit:
             attempt.end(Status.OUTPUT_LIMIT)
         return log
@@ -52,7 +52,7 @@ class JobLogs:
 
 @dataclass(eq=False)
 class OutputSink:
-    """Takes everything that attempts write."""
+    """Receives everything that attempts write."""
 
     logs: JobLogs
     keeper: CheckpointKeeper
@@ -60,9 +60,9 @@ class OutputSink:
 
     def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
         log = self.logs.write(attempt, stream, data, skipped=skipped)
-        if log.announced:
-            announced, log.announced = log.announced, []
-            self.keeper.receive(attempt, announced)
-        if log.called:
-            called, log.called = log.called, []
-            self.relay.receive(attempt, called)
+        if log.checkpoints:
+            checkpoints, log.checkpoints = log.checkpoints, []
+            self.keeper.receive(attempt, checkpoints)
+        if log.calls:
+            calls, log.calls = log.calls, []
+            self.relay.receive(attempt, calls)

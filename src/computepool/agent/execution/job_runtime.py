@@ -25,8 +25,8 @@ MODULES = (
     "sdk/runtime/nested.py",
 )
 
-#: What `import computepool` gives to a job, and where it is.
-_PLACES = {
+#: The names that `import computepool` gives to a job, with their modules.
+_MODULE_OF = {
     "checkpoint": "runtime.checkpointing",
     "dispatch_to": "runtime.checkpointing",
     "restored": "runtime.checkpointing",
@@ -43,15 +43,15 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULE_OF:
         raise AttributeError(
-            f"a job's computepool has no {name!r}; it has {', '.join(sorted(_PLACES))}."
+            f"a job's computepool has no {name!r}; it has {', '.join(sorted(_MODULE_OF))}."
             " The whole package is there for jobs that list it among their dependencies."
         )
-    value = getattr(importlib.import_module(f"computepool.sdk.{_PLACES[name]}"), name)
+    value = getattr(importlib.import_module(f"computepool.sdk.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,4 +1,4 @@
-"""Lanes: attempts that share one reservation of the node, including its CPUs, and run one after the other."""
+"""Lanes: attempts that run one after the other and share one reservation of the node, including its CPUs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class AttemptLane:
     head: Attempt | None = None
     head_since: float = 0.0
     worker: WorkerHandle | None = None
-    fed: int = 0  #: how many of `waiting`, from the front, the worker already has
+    fed: int = 0  #: how many of `waiting`, from the front, were sent to the worker ahead of time
     task: asyncio.Task[None] | None = None
-    reserved_cores: float = 0.0  #: cores that its reservation is for
+    reserved_cores: float = 0.0
     cpu_ids: tuple[int, ...] = ()  #: where it may run now
-    cores: float = 0.0  #: how much of them it may use now
+    cores: float = 0.0  #: how much of these CPUs it may use now
 
     def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
-        """Run on these CPUs from now on, including what runs already."""
+        """Use these CPUs from now on, also for what runs already."""
         if (cpu_ids, cores) == (self.cpu_ids, self.cores):
             return
         self.cpu_ids, self.cores = cpu_ids, cores
@@ -37,9 +37,9 @@ class AttemptLane:
             self.head.process.pin(cpu_ids, cpus=cores)
 
     def process(self) -> Process | None:
-        """The process that runs its head."""
+        """The process that runs the head."""
         if self.worker is not None:
-            return self.worker.process
+            return self.worker.process if self.worker.alive else None
         return None if self.head is None else self.head.process
 
     def pop(self, now: float) -> Attempt:
@@ -49,7 +49,7 @@ class AttemptLane:
         return self.head
 
     def recall(self) -> None:
-        """Take calls that the worker has not started back into the lane."""
+        """Take back calls that the worker has not started."""
         if self.worker is None or not self.fed:
             return
         running = None if self.head is None else self.head.call
@@ -60,7 +60,7 @@ class AttemptLane:
         self.fed = sum(attempt.call is not None for attempt in self.waiting)
 
     def withdraw(self, matches: Callable[[Attempt], bool]) -> list[Attempt]:
-        """Remove and return waiting attempts that have not started; those that a worker has started stay."""
+        """Remove and return waiting attempts, except those that the worker has started."""
         self.recall()
         out = [attempt for attempt in self.waiting if attempt.call is None and matches(attempt)]
         if out:
@@ -70,7 +70,7 @@ class AttemptLane:
 
 
 class LaneCpus:
-    """Reserves CPUs when a lane opens, frees them when it ends, and lends idle ones to other lanes."""
+    """Reserves CPUs for lanes, and lends idle ones to lanes that may stretch."""
 
     def __init__(self, cpus: Cpus, *, may_stretch: Callable[[Attempt], bool]) -> None:
         self.cpus = cpus
@@ -78,11 +78,11 @@ class LaneCpus:
         self._lanes: dict[str, AttemptLane] = {}
 
     def enter(self, lane: AttemptLane, cores: float, *, near: tuple[int, ...] = ()) -> None:
-        """Reserve CPUs before a lane's first attempt, and before one that needs a different number of cores."""
+        """Call it before a lane's first attempt, and before one that needs a different number of cores."""
         lane.reserved_cores = cores
         self._lanes[lane.id] = lane
         if self.cpus.reserve(lane.id, cores, near=near):
-            self._apply()  # others give back what they had borrowed, before this one starts
+            self._apply()  # Others return what they borrowed before this one starts.
         else:
             lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))
 
@@ -91,7 +91,7 @@ class LaneCpus:
             self.cpus.release(lane.id, now)
 
     def patrol(self, now: float) -> None:
-        """Called once a second: long-running lanes may use CPUs that have been idle for a while."""
+        """Call it once a second: lends CPUs that have been idle for a while to long-running lanes."""
         able = [
             lane.id
             for lane in self._lanes.values()

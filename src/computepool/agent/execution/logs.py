@@ -12,11 +12,11 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import TRANSIENT, Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT, HubClient
 from computepool.core.errors import ComputePoolError
 from computepool.protocol import sealing
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
@@ -27,45 +27,39 @@ STDOUT, STDERR = "stdout", "stderr"
 _PROGRESS = b"::progress"
 _SIGNALS = (_PROGRESS, b"::checkpoint", b"::move", b"::call")
 _SIGNAL_LINE_MAX = 400
-#: Also behind words without a line break: what a job prints must not keep it from saving.
+#: Also at the end of a line of output: what a job prints must not keep it from saving.
 _ANNOUNCEMENT = re.compile(
     rb"::(?:checkpoint (?P<name>[A-Za-z0-9_-]{1,64})(?: (?P<progress>[0-9.]{1,16}))?"
     rb"|call (?P<call>[A-Za-z0-9_-]{1,64})"
     rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
 )
-#: No such line is longer, and what a job prints before it is not searched.
+#: None is longer; output before it is not searched.
 _ANNOUNCEMENT_MAX = 300
-#: Lines per read that are looked up as signals at most; what follows is output.
-_LOOKS_MAX = 1024
+#: Announcements per read that are looked up on the disk; any further ones are output.
+_LOOKUPS_MAX = 1024
 _TAIL = 1024
 #: A character is up to four bytes, and sealed bytes are sent as base64.
 _SEALED_GROWS = 6
-#: How long a finished attempt waits for its long output to be taken before that goes to the reporter.
+#: How long a finished attempt waits for the hub to take its long output.
 SETTLE_S = 20.0
 
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedDigest:
-    """Identifies the text that the hub receives, after characters that cannot be sent were replaced."""
-
-    digest: str
-    chars: int
-
-
-NOTHING_PRINTED = PrintedDigest(hashlib.sha256().hexdigest(), 0)
+#: The digest and the length of a text; none if the text is not known as a whole.
+PrintedDigest = tuple[str, int] | tuple[None, None]
+NOTHING_PRINTED: PrintedDigest = (hashlib.sha256().hexdigest(), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """A line by which a job announces the checkpoint in the folder of this name."""
+    """A line by which a job announces the checkpoint with this name."""
 
     name: str
     progress: float | None  #: as the job last reported
     host: str | None  #: where the job wants to continue
-    printed: bytes | None = None  #: on standard output, before; None: too much, or a newer one came with it
-    ran_ms: int = 0  #: how long the job had run then
+    printed: bytes | None = None  #: standard output before it; None: too much, or a newer checkpoint came with it
+    ran_ms: int = 0  #: how long the job had run by then
 
 
 class LogBuffer:
@@ -77,15 +71,15 @@ class LogBuffer:
         limits: AgentLimits,
         *,
         seal: sealing.Seal | None = None,
-        is_mark: Callable[[str, bool], bool] | None = None,
+        is_checkpoint: Callable[[str, bool], bool] | None = None,
         is_call: Callable[[str], bool] | None = None,
     ) -> None:
-        """`is_mark`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is output.
-        `is_call`: the same for a call to the hub.
+        """`is_checkpoint`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is
+        output. `is_call`: the same for a call to the hub.
         """
         self.attempt_id = attempt_id
         self._seal = seal
-        self._is_mark = is_mark
+        self._is_checkpoint = is_checkpoint
         self._is_call = is_call
         self.progress: float | None = None
         self.seen_bytes = 0
@@ -96,23 +90,23 @@ class LogBuffer:
         self._held = b""  #: the start of a stdout line that may become a progress line
         self._line_start = True
         self._pending: deque[tuple[str, str]] = deque()
-        self._returned: deque[LogText] = deque()  #: taken and not delivered; they keep their numbers
+        self._returned: deque[LogText] = deque()  #: taken but not delivered; they keep their numbers
         self._next_seq = 0
         self.pending_chars = 0
         self._sha = hashlib.sha256()
         self._chars = 0
-        self._known = True
+        self._known = True  #: standard output, as a whole
         self._printed: bytearray | None = bytearray()
-        self._follows = False
-        self.announced: list[CheckpointLine] = []  #: announced checkpoints, until the sink takes them
-        self.called: list[str] = []  #: announced calls to the hub, likewise
-        self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
+        self._resumed = False
+        self.checkpoints: list[CheckpointLine] = []  #: announced, until the sink takes them
+        self.calls: list[str] = []  #: announced calls to the hub, likewise
+        self.stderr_tail = ""  #: for the sentence that says how the attempt ended
 
-    def follow_on(self, printed: bytes | None) -> None:
-        """Prepend what earlier attempts printed; None if that was too long to keep. Works once: calls are repeated."""
-        if self._follows:
+    def resume(self, printed: bytes | None) -> None:
+        """Prepend what earlier attempts printed; None if that was too long to keep. Repetitions have no effect."""
+        if self._resumed:
             return
-        self._follows = True
+        self._resumed = True
         self._known = printed is not None
         self._count(self._decode(STDOUT, printed or b""))
         self._printed = None if printed is None else bytearray(printed)
@@ -126,20 +120,20 @@ class LogBuffer:
         return self.seen_bytes > self._limits.output_bytes_max
 
     def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
-        """`skipped`: bytes that followed and were not read, because more was read than is kept."""
+        """`skipped`: bytes that followed and were not read, because they would not be kept."""
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_signals(data)
             self._remember(data)
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
-        self._receive(stream, self._decode(stream, data))
+        self._add(stream, self._decode(stream, data))
 
     def _decode(self, stream: str, data: bytes, *, final: bool = False) -> str:
         # A database text cannot hold NUL, and no terminal shows it.
         return self._decoders[stream].decode(data, final).replace("\x00", "\ufffd")
 
-    def _receive(self, stream: str, text: str) -> None:
+    def _add(self, stream: str, text: str) -> None:
         if stream == STDOUT:
             self._count(text)
         self._keep(stream, text)
@@ -155,10 +149,10 @@ class LogBuffer:
             if len(self._printed) > self._limits.checkpoint_printed_max:
                 self._printed = None
 
-    def printed_digest(self) -> PrintedDigest | None:
-        """The digest of standard output without signal lines. Call it after the last output."""
+    def printed_digest(self) -> PrintedDigest:
+        """Of standard output as the hub receives it, without signal lines. Call it after the last output."""
         self._end(STDOUT)
-        return PrintedDigest(self._sha.hexdigest(), self._chars) if self._known else None
+        return (self._sha.hexdigest(), self._chars) if self._known else (None, None)
 
     def finish(self) -> None:
         """Call it after the last output: releases a line that was held back because it might become a signal."""
@@ -169,7 +163,7 @@ class LogBuffer:
         held = b""
         if stream == STDOUT:
             held, self._held = self._held, b""
-        self._receive(stream, self._decode(stream, held, final=True))
+        self._add(stream, self._decode(stream, held, final=True))
 
     @property
     def fits_report(self) -> bool:
@@ -205,8 +199,8 @@ class LogBuffer:
     def take_rest(self) -> list[LogText]:
         return self.take(len(self._returned) + len(self._pending), self.pending_chars)
 
-    def untake(self, chunks: list[LogText]) -> None:
-        """Put chunks back after a failed request. If they did arrive, the hub recognises them by their numbers."""
+    def put_back(self, chunks: list[LogText]) -> None:
+        """Call it after a failed request. If the chunks did arrive, the hub recognises them by their numbers."""
         self._returned.extendleft(reversed(chunks))
         self.pending_chars += sum(len(chunk.text) for chunk in chunks)
 
@@ -221,7 +215,7 @@ class LogBuffer:
             return
         self._truncated = True
         self._append(stream, data[:room].decode(errors="ignore"))
-        # Not among what was printed, which is counted and compared.
+        # On stderr, because standard output is counted and compared.
         self._append(STDERR, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
 
     def _append(self, stream: str, text: str) -> None:
@@ -236,7 +230,7 @@ class LogBuffer:
         self._pending.extend((stream, text[start : start + size]) for start in range(0, len(text), size))
 
     def _mergeable(self, stream: str) -> int | None:
-        """The chunk to append to. To bound the number of chunks, a job that alternates between streams loses their order."""
+        """The chunk to append to. A job that alternates between streams loses their order, which bounds the number of chunks."""
         depth = 1 if len(self._pending) < self._limits.log_pending_chunks_max else 2
         places = range(-1, -min(depth, len(self._pending)) - 1, -1)
         return next((place for place in places if self._pending[place][0] == stream), None)
@@ -250,20 +244,20 @@ class LogBuffer:
         data, self._held = self._held + data, b""
         kept: list[bytes] = []
         announced_at = None
-        looks = _LOOKS_MAX
+        lookups = _LOOKUPS_MAX
         for line in data.splitlines(keepends=True):
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
                 self._set_progress(line[len(_PROGRESS) :])
                 continue
-            if looks and (found := self._match_request(line)) is not None:
-                looks -= 1
+            if lookups and (found := self._match_announcement(line)) is not None:
+                lookups -= 1
                 if self._is_genuine(found):
                     kept.append(line[: found.start()])
                     self._line_start = self._line_start and found.start() == 0
                     if found["call"] is not None:
-                        self.called.append(found["call"].decode())
+                        self.calls.append(found["call"].decode())
                         continue
-                    self._add_request(found)
+                    self._add_checkpoint(found)
                     announced_at = len(kept)
                     continue
             if self._line_start and _may_become_signal(line):
@@ -271,16 +265,12 @@ class LogBuffer:
                 break
             kept.append(line)
             self._line_start = line.endswith(b"\n")
-        if (
-            announced_at is not None
-        ):  # Only the newest counts, and a copy for each would be the agent's memory.
-            self.announced[-1] = replace(
-                self.announced[-1], printed=self._printed_before(kept[:announced_at])
-            )
+        if announced_at is not None:  # Only the newest counts; a copy of the output for each would take much memory.
+            self.checkpoints[-1] = replace(self.checkpoints[-1], printed=self._printed_before(kept[:announced_at]))
         return b"".join(kept)
 
-    def _match_request(self, line: bytes) -> re.Match[bytes] | None:
-        if not (self._is_mark or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
+    def _match_announcement(self, line: bytes) -> re.Match[bytes] | None:
+        if not (self._is_checkpoint or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
             return None
         return _ANNOUNCEMENT.search(line, max(0, len(line) - _ANNOUNCEMENT_MAX))
 
@@ -288,7 +278,7 @@ class LogBuffer:
         if found["call"] is not None:
             return self._is_call is not None and self._is_call(found["call"].decode())
         name, moves = found["name"] or found["moving"], found["host"] is not None
-        return self._is_mark is not None and self._is_mark(name.decode(), moves)
+        return self._is_checkpoint is not None and self._is_checkpoint(name.decode(), moves)
 
     def _printed_before(self, kept: list[bytes]) -> bytes | None:
         if self._printed is None:
@@ -296,14 +286,11 @@ class LogBuffer:
         text = bytes(self._printed) + b"".join(kept)
         return text if len(text) <= self._limits.checkpoint_printed_max else None
 
-    def _add_request(self, found: re.Match[bytes]) -> None:
-        if found["host"] is not None:
-            host = found["host"].decode(errors="replace").strip()
-            self.announced.append(CheckpointLine(found["moving"].decode(), self.progress, host))
-            return
+    def _add_checkpoint(self, found: re.Match[bytes]) -> None:
+        host = None if found["host"] is None else found["host"].decode(errors="replace").strip()
         if found["progress"] is not None:
             self._set_progress(found["progress"])
-        self.announced.append(CheckpointLine(found["name"].decode(), self.progress, None))
+        self.checkpoints.append(CheckpointLine((found["name"] or found["moving"]).decode(), self.progress, host))
 
     def _set_progress(self, text: bytes) -> None:
         try:
@@ -322,21 +309,24 @@ def _may_become_signal(line: bytes) -> bool:
     )
 
 
+@dataclass(eq=False)
 class LogShipper:
     """Sends the output of all attempts, one request at a time, at most every `log_flush_s`."""
 
-    def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
-        self._client = client
-        self._clock = clock
-        self._limits = limits
-        self._backoff = Backoff(clock, limits)
+    client: HubClient
+    _: KW_ONLY
+    clock: AgentClock
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
+        self._backoff = self.client.backoff()
         self._dirty: dict[str, LogBuffer] = {}
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._under_way: frozenset[str] = frozenset()
 
     def touch(self, buffer: LogBuffer) -> None:
-        """Schedule new output for the next request; if the attempt ends first, it travels with the report."""
+        """Schedule new output for the next request. If the attempt ends before that, its report carries it."""
         if buffer.pending_chars and buffer.attempt_id not in self._dirty:
             self._dirty[buffer.attempt_id] = buffer
             self._wake.set()
@@ -344,7 +334,7 @@ class LogShipper:
     async def run(self) -> None:
         while True:
             await self._wake.wait()
-            await asyncio.sleep(self._limits.log_flush_s)
+            await asyncio.sleep(self.limits.log_flush_s)
             self._wake.clear()
             while self._dirty:
                 async with self._turn:
@@ -353,20 +343,20 @@ class LogShipper:
                     await asyncio.sleep(self._backoff.delay_s(error))
 
     async def settle(self, buffer: LogBuffer) -> list[LogText]:
-        """Return the last output of a finished attempt for its report, after shipping what is too long for that.
+        """Return the last output of a finished attempt for its report, after shipping what is too long for one.
 
-        While the hub is unreachable the reporter gets all of it, because it keeps reports on disk.
+        If the hub stays unreachable, all of it is returned: reports are kept on disk.
         """
         buffer.finish()
-        deadline = self._clock.steady() + SETTLE_S
+        deadline = self.clock.steady() + SETTLE_S
         while not buffer.fits_report:
             async with self._turn:
                 error = await self._ship([buffer])
             if error is not None:
-                if self._clock.steady() > deadline:
+                if self.clock.steady() > deadline:
                     break
                 await asyncio.sleep(min(1.0, self._backoff.delay_s(error)))
-        while buffer.attempt_id in self._under_way:  # Chunks are numbered as they arrive: no overtaking.
+        while buffer.attempt_id in self._under_way:  # The report must not overtake them.
             async with self._turn:
                 pass
         self._dirty.pop(buffer.attempt_id, None)
@@ -374,7 +364,7 @@ class LogShipper:
 
     async def _ship(self, buffers: list[LogBuffer]) -> ComputePoolError | None:
         taken: list[tuple[LogBuffer, list[LogText]]] = []
-        room, chars = self._limits.log_request_chunks_max, self._limits.log_request_chars_max
+        room, chars = self.limits.log_request_chunks_max, self.limits.log_request_chars_max
         for buffer in buffers:
             chunks = buffer.take(room, chars)
             if not buffer.pending_chars:
@@ -389,10 +379,10 @@ class LogShipper:
             return None
         self._under_way = frozenset(buffer.attempt_id for buffer, chunks in taken if chunks)
         try:
-            await self._client.logs(request)
+            await self.client.logs(request)
         except TRANSIENT as error:
             for buffer, chunks in taken:
-                buffer.untake(chunks)
+                buffer.put_back(chunks)
                 self._dirty[buffer.attempt_id] = buffer
             return error
         except ComputePoolError as error:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, of_exit
+from computepool.agent.execution.attempt_result import AttemptResult, result_of_exit
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
-from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
+from computepool.agent.execution.staging import place_bytes, place_inputs, take_outputs
 from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
 from computepool.agent.sandbox.collect import is_empty
@@ -29,10 +29,10 @@ from computepool.agent.storage.folders import WorkFolders
 from computepool.core.jobs.lifecycle import JobKind, Outcome
 from computepool.protocol.jobs.scripts import PYTHON
 
-#: Output of a process is read at once only when it runs longer than this; shorter ones are read when they end.
+#: The output of a shorter process is read when it ends.
 READ_AFTER_S = 0.05
 _READ_SIZE = 64 * 1024
-#: Chunks of output read before the event loop gets its turn again.
+#: Chunks of output to read before yielding to the event loop.
 _BURST = 64
 _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -58,24 +58,26 @@ class ProcessRunner:
         workdir = attempt.workdir = self.folders.take(account, disk_mb)
         try:
             ended = await self._run_in(attempt, workdir)
-            ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
-            ending.ran_ms = ended.usage.wall_ms
-            ending.usage = attempt.total_usage(ended.usage)
+            result = result_of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
+            result.ran_ms = ended.usage.wall_ms
+            result.usage = attempt.total_usage(ended.usage)
             if ended.ok:
-                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed_digest()
-            if attempt.saving is not None:
-                ending = await self.keeper.finish(attempt, ending)
-            if self._wants_outputs(attempt, ending) and not is_empty(workdir / OUTPUTS):
-                await self._take_outputs(attempt, workdir, ending)
-            return ending
+                printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed_digest()
+                result.printed, result.printed_chars = printed
+            result = await self.keeper.finish(attempt, result)
+            # A success needs its outputs, even if the lease was lost or the agent stopped after it ended.
+            wants_outputs = result.outcome is Outcome.SUCCEEDED or (
+                attempt.stop is None and result.outcome is not Outcome.MOVED
+            )
+            if wants_outputs and not is_empty(workdir / OUTPUTS):
+                seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+                write = partial(self.sink, attempt)
+                await take_outputs(
+                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.limits, seal=seal
+                )
+            return result
         finally:
             self.folders.give_back(account, workdir, disk_mb)
-
-    def _wants_outputs(self, attempt: Attempt, ending: AttemptResult) -> bool:
-        """A success needs its outputs, even if the lease was lost or the agent stopped after it ended."""
-        if ending.outcome is Outcome.SUCCEEDED:
-            return True
-        return attempt.stop is None and ending.outcome is not Outcome.MOVED
 
     def patrol(self) -> None:
         for run in list(self._running):
@@ -93,9 +95,7 @@ class ProcessRunner:
                 await attempt.prepare(place_inputs(self.cache, attempt.spec.inputs, workdir))
             if attempt.grant.checkpoint is not None:
                 await attempt.prepare(self.keeper.restore(attempt, workdir))
-            attempt.proxy = await self.job_environment.open_network(
-                attempt.spec.net, label=attempt.grant.job_id
-            )
+            attempt.proxy = await self.job_environment.open_network(attempt.spec.net, label=attempt.grant.job_id)
             run = self._start(attempt, argv, workdir, provision=provision)
             self._running.add(run)
             try:
@@ -148,12 +148,7 @@ class ProcessRunner:
             os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
         try:
             process = self.job_environment.sandbox.spawn(
-                command,
-                workdir=workdir,
-                limits=spec.limits,
-                policy=policy,
-                stdout=writers[0],
-                stderr=writers[1],
+                command, workdir=workdir, limits=spec.limits, policy=policy, stdout=writers[0], stderr=writers[1]
             )
         except BaseException:
             for fd in readers:
@@ -165,18 +160,11 @@ class ProcessRunner:
         attempt.started_at = self.clock.steady()
         return ProcessRun(process, readers, attempt=attempt, sink=self.sink)
 
-    async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: AttemptResult) -> None:
-        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
-        taken = await send_outputs(workdir / OUTPUTS, self.uploader, self.limits, seal=seal)
-        taken.apply(ending, partial(self.sink, attempt))
-
 
 class ProcessRun:
     """One running process and its output."""
 
-    def __init__(
-        self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, sink: OutputSink
-    ) -> None:
+    def __init__(self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, sink: OutputSink) -> None:
         self._process = process
         self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))
         self._attempt = attempt
@@ -201,7 +189,7 @@ class ProcessRun:
             self._on_end()
 
     def close(self) -> None:
-        """Afterwards nothing of it runs, is read or is open."""
+        """End the process and read the rest of its output."""
         self._attempt.kill = self._attempt.process = None
         self._timer.cancel()
         self._loop.remove_reader(self._process.fileno())

@@ -36,7 +36,7 @@ class WorkerKey:
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
-    python: str = ""  #: other versions than the agent's own
+    python: str = ""  #: as in PreparedSpec
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -45,7 +45,7 @@ class PreparedSpec:
     spec: JobSpec
     limits: Limits
     isolation: Level | None
-    net: tuple[Target, ...] = ()  #: hosts it may reach
+    net: tuple[Target, ...] = ()  #: hosts that it may reach
     worker_keys: dict[tuple[str, tuple[int, ...]], WorkerKey] = field(default_factory=dict)
 
     @property
@@ -62,7 +62,7 @@ class PreparedSpec:
 
     @property
     def python(self) -> str:
-        """The versions that it needs, or "" if the agent's own is one of them."""
+        """The Python versions that it needs; "" if the agent's own is one of them."""
         versions = self.spec.needs.python or ""
         allowed = requirements.minor_versions(versions)
         return versions if allowed and PYTHON not in allowed else ""
@@ -100,12 +100,12 @@ class PreparedSpecCache:
         return found
 
     def relimit(self) -> None:
-        """Apply a change of the owner's rules. Running attempts keep their limits."""
+        """Call it when the owner's rules change. Running attempts keep their limits."""
         for digest, known in list(self._specs.items()):
             self._specs[digest] = prepare(digest, known.spec, memory_mb=self._memory_mb(known.spec))
 
     def add(self, digest: str, body: str) -> PreparedSpec:
-        """`body` was checked against `digest`. Raises ValidationError for what this agent cannot read."""
+        """`body` has this digest. Raises ValidationError if this agent cannot read it."""
         spec = JobSpec.model_validate_json(body)
         prepared = prepare(digest, spec, memory_mb=self._memory_mb(spec))
         self._specs[digest] = prepared
@@ -133,7 +133,7 @@ def prepare(digest: str, spec: JobSpec, *, memory_mb: int) -> PreparedSpec:
 
 
 def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Check again what the hub checked: it may be older or hostile, and uv accepts more than requirements."""
+    """The requirements in a normal form. The hub may be hostile, and uv accepts more than requirements."""
     try:
         return requirements.check_requirements(texts)
     except ValueError as error:
@@ -141,7 +141,7 @@ def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_script(source: str) -> tuple[list[str], tuple[str, ...]]:
-    """The interpreter of a script and its dependencies."""
+    """The interpreter and the dependencies of a script."""
     script = Script(source)
     try:
         return script.interpreter, script.dependencies

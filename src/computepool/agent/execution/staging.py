@@ -6,27 +6,20 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.execution.attempt_result import (
-    AttemptResult,
-    BadJob,
-    FolderFull,
-    StagingFailed,
-    is_full,
-)
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, StagingFailed, is_folder_full
 from computepool.agent.execution.logs import STDERR
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, Output, OutputCollector
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader, digest_of, sha256_of
-from computepool.agent.storage.sealing import sealed_file
+from computepool.agent.storage.sealing import FileSection, sealed_copy
 from computepool.core.errors import BadRequest, ComputePoolError, NotFound, QuotaExceeded
-from computepool.core.jobs.lifecycle import Outcome, Reason
-from computepool.protocol.filenames import check_name
+from computepool.core.jobs.lifecycle import Outcome
+from computepool.protocol.files import check_name
 from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
 from computepool.protocol.sealing import OUTPUT, Seal
 
@@ -48,21 +41,19 @@ async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], 
 
 
 async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, name: str) -> None:
-    """Copied, not linked: at level `process` the job could write through a link into the cache."""
+    """Copy an artifact into a work folder. Through a link, a job of level `process` could write into the cache."""
     try:
         source = await cache.open(digest)
     except NotFound as error:
         raise BadJob(f"the artifact {digest[:12]}… for {name!r} is gone") from error
     except ComputePoolError as error:
-        raise StagingFailed(
-            f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}"
-        ) from error
+        raise StagingFailed(f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}") from error
     try:
         await _copy_and_close(source, workdir, name)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
-        if is_full(error, workdir):
+        if is_folder_full(error, workdir):
             raise FolderFull(f"the work folder is too small for {name!r}") from error
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
 
@@ -73,7 +64,7 @@ def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = Fal
 
 
 async def _copy_and_close(source: int, workdir: Path, name: str) -> None:
-    """Closes `source` after the copy even if the caller was cancelled, when the number may be in use again."""
+    """If the caller is cancelled, `source` stays open until the copy ends: its number must not be reused before."""
     if os.fstat(source).st_size <= _THREAD_ABOVE:
         try:
             _copy(source, workdir, name)
@@ -101,100 +92,82 @@ def _copy(source: int, workdir: Path, name: str) -> None:
         os.fchmod(target.fileno(), 0o444)
 
 
-class Changed(Exception):
-    """A file changed while it was collected; the message says which."""
+class OutputRejected(Exception):
+    """An output or a result cannot be taken; the message, for the submitter, says why."""
 
 
-@dataclass(slots=True)
-class Outputs:
-    """What was collected from an outputs folder. `excess` says which limit was exceeded, if any."""
+async def take_outputs(
+    folder: Path,
+    result: AttemptResult,
+    write: Callable[[str, bytes], None],
+    *,
+    uploader: Uploader,
+    limits: AgentLimits,
+    seal: Seal | None,
+) -> None:
+    """Upload the files in `folder` and name them in `result`; `write` takes notes about those that are left out.
 
-    refs: list[OutputRef] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    excess: str = ""
-
-    def apply(self, ending: AttemptResult, write: Callable[[str, bytes], None]) -> None:
-        """A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason.
-
-        `write`: takes the notes as output of the job.
-        """
-        ending.outputs = tuple(self.refs)
-        if self.excess and ending.outcome is Outcome.SUCCEEDED:
-            ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, self.excess
-            ending.result = ending.result_artifact = None
-        for note in self.notes:
-            write(STDERR, f"{note}\n".encode())
-
-
-async def send_outputs(
-    folder: Path, uploader: Uploader, limits: AgentLimits, *, seal: Seal | None = None
-) -> Outputs:
-    taken = Outputs()
+    A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason.
+    """
+    refs: list[OutputRef] = []
+    excess = ""
     total = 0
     files_max = min(limits.outputs_max, OUTPUTS_MAX)
-    # The collector's own caps are a second wall; these limits are ours, because the job must fail by them.
+    # The collector's own caps are a second barrier: exceeding the limits below must fail the job.
     collector = OutputCollector(folder, Caps(files=files_max + 1, total_bytes=2**62, file_bytes=2**62))
     for output in collector:
         total += output.size
-        if len(taken.refs) >= files_max:
-            taken.excess = f"wrote more than {files_max} output files"
+        if len(refs) >= files_max:
+            excess = f"wrote more than {files_max} output files"
         elif total > limits.outputs_bytes_max:
-            taken.excess = f"wrote more than {limits.outputs_bytes_max} bytes of output files"
-        if taken.excess:
+            excess = f"wrote more than {limits.outputs_bytes_max} bytes of output files"
+        if excess:
             break
         try:
-            async with sealed_copy(output, folder, seal=seal, about=(OUTPUT, output.name)) as (fd, size):
+            async with open_for_upload(output, folder, seal=seal, about=(OUTPUT, output.name)) as (fd, size):
                 digest = await send_file(fd, size, output.name, uploader=uploader)
-            taken.refs.append(OutputRef(name=output.name, digest=digest, size=size))
-        except QuotaExceeded as error:
-            taken.excess = no_room(error)
+            refs.append(OutputRef(name=output.name, digest=digest, size=size))
+        except OutputRejected as error:
+            excess = str(error)
             break
-        except Changed as error:
-            taken.excess = str(error)
-            break
-    taken.notes += [f"[output not taken: {refused.name}: {refused.reason}]" for refused in collector.refused]
-    return taken
+    result.outputs = refs
+    if excess and result.outcome is Outcome.SUCCEEDED:
+        result.exceed_output_limit(excess)
+    for refused in collector.refused:
+        write(STDERR, f"[output not taken: {refused.name}: {refused.reason}]\n".encode())
 
 
 @asynccontextmanager
-async def sealed_copy(
-    output: Output, folder: Path, *, seal: Seal | None, about: tuple[str, ...]
+async def open_for_upload(
+    output: Output, folder: Path, *, seal: Seal | None, about: Sequence[str]
 ) -> AsyncIterator[tuple[int, int]]:
-    """What to send of an output in `folder`: descriptor and size of a sealed copy, or of the file if there is no seal.
-
-    Raises Changed if the job's file was truncated meanwhile.
-    """
+    """Descriptor and size of a sealed copy of an output in `folder`, or of the output itself if there is no seal."""
     if seal is None:
         yield output.fd, output.size
         return
-    # Not where the job can reach it: in the folder that holds the work folders.
-    place = folder.parents[1]
+    section = FileSection(output.fd, output.size)
+    # Out of the job's reach: in the folder that holds the work folders.
     try:
-        async with sealed_file(
-            output.fd, output.size, to=seal.to, about=seal.about(*about), folder=place
-        ) as file:
+        async with sealed_copy(section.read, seal=seal, about=about, folder=folder.parents[1]) as file:
             yield file
     except BadRequest as error:
         if os.fstat(output.fd).st_size >= output.size:
             raise
-        raise Changed("an output was changed while it was sealed") from error
-
-
-def no_room(error: QuotaExceeded) -> str:
-    """For the submitter, whose quota it is."""
-    return f"its outputs cannot be stored: {error.detail}"
+        raise OutputRejected("an output was changed while it was sealed") from error
 
 
 async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
-    """Upload a file and return its digest. Raises Changed if something still writes to it."""
+    """Upload a file and return its digest."""
     digest = None
     try:
         digest = await digest_of(fd, size)
         await uploader.send(fd, digest, size=size, name=name)
+    except QuotaExceeded as error:  # the submitter's quota
+        raise OutputRejected(f"its outputs cannot be stored: {error.detail}") from error
     except BadRequest as error:
         if digest is not None and await asyncio.to_thread(_is_unchanged, fd, size, digest):
             raise
-        raise Changed(f"{name!r} was changed while it was collected") from error
+        raise OutputRejected(f"{name!r} was changed while it was collected") from error
     return digest
 
 

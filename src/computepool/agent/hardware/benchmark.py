@@ -1,7 +1,7 @@
-"""Hardware measurements on the hub's request: only while the node is idle, in the sandbox where jobs run.
+"""Measures the hardware at the hub's request, only while the node is idle and in the sandbox where jobs run.
 
-Decides when to measure and reports the result; measure.py does the measuring. A job that arrives meanwhile cancels the
-measurement, which is retried later.
+Decides when to measure and reports the result; measure.py is the program that measures. A job that arrives meanwhile cancels
+the measurement, which is tried again later.
 """
 
 from __future__ import annotations
@@ -27,27 +27,25 @@ from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.hardware import driver, measure
 from computepool.agent.hub_link.hub_client import HubClient
-from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.identity import UNSIGNED, Identity
 from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import ComputePoolError
-from computepool.core.isolation import Level
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 
 _log = logging.getLogger(__name__)
 
-#: Whatever happens, the program is ended after this.
+#: The program is killed after this time.
 MEASURE_S = 2.5
-#: How long a node has been idle before it is measured.
+#: How long a node must have been idle before it is measured.
 QUIET_S = 1.0
-_LOOK_S = 0.05
+_CHECK_S = 0.05
 _TRIES = 5
 _SCRIPT = "measure.py"
 _OUTPUT_MAX = 64 * 1024
 _NOTES_MAX, _NOTE_CHARS = 8, 190
-#: The context of a card takes memory of the host.
+#: A card's context takes memory of the host.
 _MEMORY_MB, _MEMORY_WITH_CARDS_MB = 256, 4096
-_UNSIGNED = "A" * 86
 
 
 @dataclass(eq=False)
@@ -63,7 +61,7 @@ class Benchmark:
     def __post_init__(self) -> None:
         self._requested_id = ""
         self._requested = asyncio.Event()
-        self.view: HardwareView | None = None  #: what the hub made of the last one
+        self.view: HardwareView | None = None  #: the hub's view of the last report
 
     def request(self, id_: str) -> None:
         """Schedule a measurement for the hub; a newer request replaces an older one."""
@@ -75,7 +73,7 @@ class Benchmark:
             await self._requested.wait()
             self._requested.clear()
             try:
-                await self._answer(self._requested_id)
+                await self._report(self._requested_id)
             except ComputePoolError as error:
                 _log.info("the hub refused the measurement: %s", error.detail)
             except (OSError, SandboxError, ValidationError) as error:
@@ -83,14 +81,13 @@ class Benchmark:
             except Exception:  # noqa: BLE001 - a measurement that fails must never end the node
                 _log.exception("the measurement failed")
 
-    async def _answer(self, id_: str) -> None:
+    async def _report(self, id_: str) -> None:
         found = await self._measure_when_idle()
         if found is None:
-            return  # It is never idle: its jobs tell how fast it is.
-        fields = {**found, **await self._network(), "id": id_, "signature": _UNSIGNED}
-        report = HardwareReport.model_validate(fields)
-        signed = report.model_copy(update={"signature": self.identity.sign(report.signed_text())})
-        self.view = await self.client.hardware(signed)
+            return  # A node that is never idle is rated by its jobs.
+        fields = {**found, **await self._network(), "id": id_, "signature": UNSIGNED}
+        report = self.identity.signed(HardwareReport.model_validate(fields))
+        self.view = await self.client.hardware(report)
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)
 
@@ -103,15 +100,15 @@ class Benchmark:
         return None
 
     async def _wait_until_quiet(self) -> None:
-        """A node is also idle between two calls of a program that makes one after the other; measuring would slow those."""
+        """A node is also idle between two calls of a program that makes one after the other; do not measure then."""
         executor = self.executor
         await executor.wait_until_idle()
         while executor.attempts or self.clock.steady() - executor.idle_since < QUIET_S:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
             await executor.wait_until_idle()
 
     async def _measure(self) -> dict[str, Any] | None:
-        """None if a job arrived meanwhile, which distorts the measurement."""
+        """None if a job arrived meanwhile, because that distorts the measurement."""
         workdir = self.work_dir / f"measure-{self.clock.entropy(4).hex()}"
         workdir.mkdir(mode=0o700)
         try:
@@ -124,9 +121,7 @@ class Benchmark:
 
     async def _run_in(self, workdir: Path) -> tuple[bytes, bool]:
         cards = range(len(self.job_environment.cards))
-        limits = Limits(
-            memory_mb=_MEMORY_WITH_CARDS_MB if cards else _MEMORY_MB, wall_s=MEASURE_S, disk_mb=64
-        )
+        limits = Limits(memory_mb=_MEMORY_WITH_CARDS_MB if cards else _MEMORY_MB, wall_s=MEASURE_S, disk_mb=64)
         policy = self._policy(workdir, limits, cards)
         with tempfile.TemporaryFile() as output:
             process = self.job_environment.sandbox.spawn(
@@ -145,15 +140,13 @@ class Benchmark:
             return output.read(_OUTPUT_MAX), undisturbed
 
     def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> SandboxPolicy:
-        """The policy of a job with all cards, plus cuBLAS."""
+        plain = self.job_environment.policy(workdir, limits=limits, env={}, cards=cards)
         files = driver.cublas() if cards else {}
-        if self.job_environment.sandbox.level is Level.PROCESS:
-            env = _cublas_at({name: str(path) for name, path in files.items()})
-            return self.job_environment.policy(workdir, limits=limits, env=env, cards=cards)
-        inside = {name: f"{driver.LIBRARIES}/{name}" for name in files}
-        plain = self.job_environment.policy(workdir, limits=limits, env=_cublas_at(inside), cards=cards)
-        mounts = {path: inside[name] for name, path in files.items()}
-        return replace(plain, mounts={**plain.mounts, **mounts})
+        mounts = {path: f"{driver.LIBRARIES}/{name}" for name, path in files.items()}
+        policy = replace(plain, mounts={**plain.mounts, **mounts})
+        sandbox = self.job_environment.sandbox
+        inside = {name: sandbox.inside(path, workdir=workdir, policy=policy) for name, path in files.items()}
+        return replace(policy, env={**policy.env, **_cublas_at(inside)})
 
     async def _watch(self, ended: asyncio.Task[Any]) -> bool:
         """Wait for the end or the time limit; False if a job arrived first."""
@@ -161,7 +154,7 @@ class Benchmark:
         while not ended.done() and self.clock.steady() < deadline:
             if self.executor.attempts:
                 return False
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
         return True
 
     async def _network(self) -> dict[str, Any]:
@@ -174,7 +167,7 @@ class Benchmark:
 
 
 def collect(output: bytes, *, cards: int) -> dict[str, Any]:
-    """Parse what the program printed. It ran in a sandbox, but its output is not trusted."""
+    """Parse the program's output, which is not trusted."""
     found: dict[str, Any] = {}
     gflops: list[int | None] = [None] * cards
     notes: list[str] = []
@@ -191,7 +184,7 @@ def collect(output: bytes, *, cards: int) -> dict[str, Any]:
 
 
 def measure_here(folder: Path, *, cards: int) -> dict[str, Any]:
-    """For the doctor: run the same program without sandbox and hub. Blocks for at most MEASURE_S."""
+    """Run the same program without sandbox and hub, for the doctor. Blocks for at most MEASURE_S."""
     files = driver.cublas() if cards else {}
     environment = {**os.environ, **_cublas_at({name: str(path) for name, path in files.items()})}
     try:

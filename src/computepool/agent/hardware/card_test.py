@@ -1,4 +1,4 @@
-"""Tests whether a job in this node's sandbox can use the cards, before any card is lent."""
+"""Tests, before any card is lent, whether a job in this node's sandbox can use the cards."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from computepool.agent.sandbox.base import Limits
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.sandbox.selftest.probing import failure
+from computepool.agent.sandbox.selftest.selftest import failure
 
-#: The first contact with a card that slept may take seconds.
+#: A card that sleeps may take seconds to answer.
 _LIMITS = Limits(memory_mb=4096, wall_s=20)
 #: Exit code 0 only if the driver finds as many cards as the job was given.
 _SCRIPT = """
@@ -26,10 +26,8 @@ sys.exit(0 if (code, count.value) == (0, int(sys.argv[1])) else f"cuInit answere
 """
 
 
-def reason_against(
-    sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[DetectedCard], *, work_dir: Path
-) -> str:
-    """Why jobs cannot use the cards at this level; empty if they can. Only NVIDIA cards are tested."""
+def reason_against(sandbox: Sandbox, runtime: Runtime, cards: Sequence[DetectedCard], *, work_dir: Path) -> str:
+    """Why jobs cannot use the cards in this sandbox; empty if they can. Tests only NVIDIA cards."""
     nvidia = [card for card in cards if card.maker == "nvidia"]
     if not nvidia:
         return ""

@@ -1,7 +1,7 @@
 """The CPUs of each running job: whole ids for whole cores, shared ids for fractions, and idle ids on top.
 
-`Cpus` is the arithmetic of who holds how much of which id, without I/O or a clock; lanes.py applies it. Only ids that the
-agent itself may use are lent, and no more than the owner lends.
+`Cpus` computes who holds how much of which id, without I/O or a clock; lanes.py applies it. It lends only ids that the agent
+itself may use, and no more than the owner lends.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import os
 from collections.abc import Collection, Sequence
 
 MILLI = 1000
-#: How long an id must have been free before jobs that run may use it: short jobs come and go without a word to others.
+#: How long an id must have been free before running jobs may borrow it: short jobs come and go without disturbing others.
 SETTLED_S = 1.0
 
 
 def usable_ids() -> tuple[int, ...]:
-    """CPUs that the agent itself may run on; empty if the system cannot tell."""
-    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    """CPUs that the agent itself may run on."""
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def lent_ids(usable: Sequence[int], cores: float, *, seed: str) -> tuple[int, ...]:
-    """One id per core lent, rounded up. `seed`: agents on the same machine start at different ids."""
+    """One id per core lent, rounded up. `seed` lets agents on the same machine start at different ids."""
     count = min(len(usable), max(1, math.ceil(cores)))
     if count == len(usable):
         return tuple(usable)
@@ -35,7 +35,7 @@ class Cpus:
 
     def __init__(self, ids: Sequence[int], cores: float) -> None:
         lent = round(cores * MILLI)
-        #: What may be used of each; the last of a broken number of cores is lent in part.
+        #: How much of each id may be used; the last of a fractional number of cores is lent in part.
         self._room = {id_: max(1, min(MILLI, lent - place * MILLI)) for place, id_ in enumerate(ids)}
         self._used = dict.fromkeys(ids, 0)
         self._free_since = dict.fromkeys(ids, -math.inf)
@@ -49,7 +49,6 @@ class Cpus:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Ids without any reservation."""
         return tuple(id_ for id_, used in self._used.items() if not used)
 
     def parts(self, holder: str) -> dict[int, int]:
@@ -57,22 +56,22 @@ class Cpus:
         return dict(self._parts.get(holder, {}))
 
     def ids(self, holder: str) -> tuple[int, ...]:
-        """Where it may run now: on its own ids and, if elastic, on spare ones."""
+        """The ids that it may use now: its own and, if elastic, spare ones."""
         own = self._parts.get(holder, {})
         return tuple(sorted({*own, *self._spare})) if holder in self._elastic else tuple(sorted(own))
 
     def cores(self, holder: str) -> float:
-        """How much it may use now: its reservation and an equal share of spare CPUs."""
+        """How much it may use now: its reservation and, if elastic, an equal share of the spare ids."""
         milli = sum(self._parts.get(holder, {}).values())
         if holder in self._elastic:
             milli += sum(self._room[id_] for id_ in self._spare) // len(self._elastic)
         return milli / MILLI
 
     def reserve(self, holder: str, cores: float, *, near: tuple[int, ...] = ()) -> bool:
-        """Reserve ids at once, taking back borrowed ones. True if the ids of other holders changed.
+        """Reserve ids, and take back borrowed ones. True if the ids of other holders changed.
 
-        Never refuses: if the hub over-committed the node, ids are shared. `near`: ids that are preferred because
-        the worker runs there already.
+        Never refuses: if the hub over-committed the node, ids are shared. `near`: ids to prefer, because the worker already
+        runs there.
         """
         if len(near) * MILLI == round(cores * MILLI) and holder not in self._parts and self._idle(near):
             self._parts[holder] = dict.fromkeys(near, MILLI)
@@ -107,20 +106,18 @@ class Cpus:
 
     def _idle(self, ids: tuple[int, ...]) -> bool:
         """True if all are free, lent in full, and not borrowed."""
-        return all(
-            self._used.get(id_, 1) == 0 and self._room[id_] == MILLI and id_ not in self._spare for id_ in ids
-        )
+        return all(self._used.get(id_, 1) == 0 and self._room[id_] == MILLI and id_ not in self._spare for id_ in ids)
 
     def _whole_ids(self) -> list[int]:
-        """Ids that are free and lent in full, those that nobody borrows first."""
+        """Ids that are free and lent in full; those that nobody borrows come first."""
         free = [id_ for id_ in self.free if self._room[id_] == MILLI]
         return sorted(free, key=lambda id_: id_ in self._spare)
 
     def _place(self, holder: str, milli: int) -> None:
-        """Place part of a core on one id if it fits, else on several, else on the least used."""
+        """Place part of a core on one id if it fits there, else on several, else on the least used."""
         mine = self._parts[holder]
         fitting = [id_ for id_ in self._room if id_ not in mine and self._free_cores(id_) >= milli]
-        # The fullest that will do keeps whole ids whole.
+        # The fullest that has room: whole ids stay whole.
         best = min(fitting, key=lambda id_: (self._free_cores(id_), id_ in self._spare), default=None)
         for id_ in [best] if best is not None else sorted(self._room, key=self._free_cores, reverse=True):
             part = min(milli, self._free_cores(id_)) if id_ not in mine else 0
@@ -146,7 +143,7 @@ class Cpus:
             for id_, milli in pieces.items():
                 del parts[id_]
                 self._used[id_] -= milli
-        # One after the other over as few ids as there must be; the one that is lent in part goes first.
+        # Over as few ids as possible, one after the other; the one that is lent in part comes first.
         order = sorted((id_ for id_ in self._room if not self._used[id_]), key=lambda id_: self._room[id_])
         for holder, milli in loose:
             left = milli

@@ -1,6 +1,6 @@
-"""Parts of the graphics driver that a job sees besides device nodes: libraries and a few files of /sys.
+"""The parts of the graphics driver that a job sees besides device nodes: libraries and a few files of /sys.
 
-Each file is mounted read-only, under names that do not depend on the host. A job without a card sees none of them.
+They are mounted read-only, under names that do not depend on the host. A job without a card sees none of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from computepool.agent.hardware.gpus import DetectedCard, run_tool
 
 #: Where a job finds the driver's libraries; first in its LD_LIBRARY_PATH.
 LIBRARIES = "/opt/driver"
-#: Of NVIDIA's driver, by the beginning of the name: CUDA, the compiler of its portable code, management, OpenCL.
+#: Prefixes of NVIDIA's libraries: CUDA, the compiler of its portable code, management, OpenCL.
 _NVIDIA = (
     "libcuda.so",
     "libnvidia-ptxjitcompiler.so",
@@ -27,7 +27,7 @@ _NVIDIA = (
     "libnvidia-opencl.so",
 )
 _CUBLAS = re.compile(r"libcublas(Lt)?\.so\.(\d+)")
-#: What the makers' runtimes read of /sys. The rest of it tells about the host's network and disks.
+#: What the makers' runtimes read of /sys. The rest of /sys reveals the host's network and disks.
 _SYS: Mapping[str, tuple[str, ...]] = {
     "nvidia": ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/module/nvidia/version"),
     "amd": (
@@ -53,7 +53,6 @@ def mounts(cards: Sequence[DetectedCard], *, sysfs: bool = True) -> dict[Path, s
 
 
 def library_path(cards: Sequence[DetectedCard], *others: str | None) -> dict[str, str]:
-    """LD_LIBRARY_PATH with these libraries first."""
     if not any(card.maker == "nvidia" for card in cards):
         return {}
     return {"LD_LIBRARY_PATH": ":".join(filter(None, (LIBRARIES, *others)))}
@@ -68,7 +67,7 @@ def version() -> str:
 
 
 def cublas() -> dict[str, Path]:
-    """The newest cuBLAS, from CUDA or from Python packages such as torch's."""
+    """The newest cuBLAS, of CUDA or of a Python package such as torch."""
     candidates = [{name: path for name, path in _cache().items() if _CUBLAS.fullmatch(name)}]
     for entry in sys.path:
         for folder in sorted(Path(entry).glob("nvidia/*/lib")) if entry else ():
@@ -76,18 +75,14 @@ def cublas() -> dict[str, Path]:
             candidates.append({name: path for name, path in files.items() if _CUBLAS.fullmatch(name)})
     for files in candidates:
         for major in sorted({name.rpartition(".")[2] for name in files}, key=int, reverse=True):
-            pair = {name: files[name] for name in _pair(major) if name in files}
-            if len(pair) == len(_pair(major)):
-                return pair
+            pair = f"libcublas.so.{major}", f"libcublasLt.so.{major}"
+            if all(name in files for name in pair):
+                return {name: files[name] for name in pair}
     return {}
 
 
-def _pair(major: str) -> tuple[str, str]:
-    return f"libcublas.so.{major}", f"libcublasLt.so.{major}"
-
-
 def _files_by_name(prefixes: Iterable[str]) -> dict[Path, str]:
-    """Each file with the name that programs load it by: libcuda.so.1, not libcuda.so or its full version."""
+    """Each file with the name by which programs load it: libcuda.so.1, not libcuda.so or the full version."""
     found: dict[Path, str] = {}
     starts = tuple(prefixes)
     for name, path in _cache().items():
@@ -97,7 +92,7 @@ def _files_by_name(prefixes: Iterable[str]) -> dict[Path, str]:
 
 
 def _rank(name: str) -> int:
-    """Prefer one number after `.so`, as linkers write it; the driver loads its own parts by full version."""
+    """Prefer one number after `.so`, as linkers do; the driver loads its own parts by full version."""
     version = name.partition(".so")[2]
     return {1: 0, 0: 2}.get(version.count("."), 1)
 
@@ -114,6 +109,6 @@ def read_cache(text: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, kind, path in _LINE.findall(text):
         if bits in kind and name not in found:
-            # The file itself: a link would point to where the job sees nothing.
+            # The file itself: the target of a link may not be mounted.
             found[name] = Path(os.path.realpath(path))
     return found

@@ -1,7 +1,7 @@
-"""The graphics cards of this machine and their load. Each vendor's own tool is used if it is installed.
+"""The graphics cards of this machine and their load, according to the makers' own tools.
 
-Order: NVML, then nvidia-smi; amd-smi, then rocm-smi; system_profiler on macOS. A tool that is missing, hangs
-or prints something unexpected counts as "no such cards", never as an error.
+Order: NVML, then nvidia-smi; amd-smi, then rocm-smi. A tool that is missing, hangs or prints something unexpected counts as
+"no such cards", never as an error.
 """
 
 from __future__ import annotations
@@ -15,14 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+import pynvml
 
 from computepool.core.trust.tiers import tier_of
-
-try:
-    import pynvml
-except ImportError:  # A platform without NVML bindings; the command line tools may still be there.
-    pynvml = None
 
 _log = logging.getLogger(__name__)
 
@@ -30,16 +25,14 @@ TOOL_TIMEOUT_S = 20.0
 MIB = 1024 * 1024
 #: Every CUDA program opens these besides its card; without them cuInit finds no device.
 _NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm")
-#: Metal lets one process use about this share of Apple's unified memory.
-_UNIFIED_SHARE = (2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedCard:
     name: str
     vram_mb: int
-    maker: str  #: nvidia, amd or apple
-    ident: str = ""  #: how the maker's runtime names it in its VISIBLE_DEVICES variable
+    maker: str  #: nvidia or amd
+    ident: str = ""  #: its name in the VISIBLE_DEVICES variable of the maker's runtime
     nodes: tuple[str, ...] = ()  #: device nodes that a job needs to use it
 
     @property
@@ -48,7 +41,9 @@ class DetectedCard:
 
 
 def find_cards() -> tuple[DetectedCard, ...]:
-    return (*_nvidia(), *(_amd_smi_cards() or _rocm_smi_cards()), *_apple())
+    nvidia = _nvml_cards()
+    nvidia = _nvidia_smi_cards() if nvidia is None else nvidia
+    return (*nvidia, *(_amd_smi_cards() or _rocm_smi_cards()))
 
 
 def visible_env(cards: Sequence[DetectedCard]) -> Mapping[str, str]:
@@ -56,23 +51,12 @@ def visible_env(cards: Sequence[DetectedCard]) -> Mapping[str, str]:
     nvidia = ",".join(card.ident for card in cards if card.maker == "nvidia")
     amd = ",".join(card.ident for card in cards if card.maker == "amd")
     # Set even when empty: a job that reserved no card must not find one by accident at level `process`.
-    return {
-        "CUDA_VISIBLE_DEVICES": nvidia,
-        "NVIDIA_VISIBLE_DEVICES": nvidia or "void",
-        "ROCR_VISIBLE_DEVICES": amd,
-    }
+    return {"CUDA_VISIBLE_DEVICES": nvidia, "NVIDIA_VISIBLE_DEVICES": nvidia or "void", "ROCR_VISIBLE_DEVICES": amd}
 
 
 # ---------------------------------------------------------------- NVIDIA
-def _nvidia() -> list[DetectedCard]:
-    cards = _nvml_cards()
-    return _nvidia_smi_cards() if cards is None else cards
-
-
 def _nvml_cards() -> list[DetectedCard] | None:
     """None if NVML does not work: no driver, no library, or versions that do not match."""
-    if pynvml is None:
-        return None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -89,14 +73,12 @@ def _nvml_cards() -> list[DetectedCard] | None:
 
 def _nvml_card(index: int) -> DetectedCard:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory_mb = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
-    minor = pynvml.nvmlDeviceGetMinorNumber(handle)
     return DetectedCard(
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
-        vram_mb=memory_mb,
+        name=pynvml.nvmlDeviceGetName(handle),
+        vram_mb=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB,
         maker="nvidia",
-        ident=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        nodes=_existing([f"/dev/nvidia{minor}", *_NVIDIA_SHARED]),
+        ident=pynvml.nvmlDeviceGetUUID(handle),
+        nodes=_existing([f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}", *_NVIDIA_SHARED]),
     )
 
 
@@ -108,30 +90,27 @@ def _nvidia_smi_cards() -> list[DetectedCard]:
         if len(parts) != 4 or not parts[0].isdigit() or not parts[2].isdigit():
             continue
         nodes = _existing([f"/dev/nvidia{parts[0]}", *_NVIDIA_SHARED])
-        cards.append(
-            DetectedCard(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes)
-        )
+        cards.append(DetectedCard(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes))
     return cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardLoad:
     cards: int
-    busy: float  #: cards' worth of work: 1.5 is one card full and one half used
+    busy: float  #: in cards: 1.5 is one card in full use and another in half use
     vram_mb: int
 
     @property
     def percent(self) -> int:
-        """Average over all cards."""
         return min(100, round(100 * self.busy / self.cards))
 
 
 class GpuMeter:
-    """Samples the load of NVIDIA cards through NVML."""
+    """Measures the load of NVIDIA cards through NVML."""
 
     def __init__(self, cards: Sequence[DetectedCard]) -> None:
         self._handles: dict[int, Any] = {}
-        if pynvml is None or not any(card.maker == "nvidia" for card in cards):
+        if not any(card.maker == "nvidia" for card in cards):
             return
         try:
             pynvml.nvmlInit()
@@ -142,7 +121,7 @@ class GpuMeter:
             _log.warning("GPU time is not measured: %s", error)
             self._handles.clear()
 
-    def look(self, indices: Iterable[int]) -> CardLoad | None:
+    def load(self, indices: Iterable[int]) -> CardLoad | None:
         """The current load of these cards by all programs; None if NVML cannot tell."""
         cards, busy, used = 0, 0.0, 0
         for index in indices:
@@ -158,7 +137,7 @@ class GpuMeter:
         return CardLoad(cards=cards, busy=busy, vram_mb=used // MIB) if cards else None
 
 
-# ---------------------------------------------------------------- AMD and Apple
+# ---------------------------------------------------------------- AMD
 def _amd_smi_cards() -> list[DetectedCard]:
     data = _json(run_tool(["amd-smi", "static", "--asic", "--vram", "--json"]))
     rows = data.get("gpu_data") if isinstance(data, dict) else data
@@ -178,7 +157,7 @@ def _rocm_smi_cards() -> list[DetectedCard]:
         row = data[key]
         if not key.startswith("card") or not isinstance(row, dict):
             continue
-        # The capital letters moved between releases.
+        # Releases differ in capital letters.
         fields = {str(name).lower(): str(value) for name, value in row.items()}
         size = fields.get("vram total memory (b)", "")
         series = fields.get("card series") or fields.get("card model") or "AMD GPU"
@@ -192,29 +171,14 @@ def _amd_card(index: int, name: str, vram_mb: int) -> DetectedCard:
     return DetectedCard(name=name, vram_mb=vram_mb, maker="amd", ident=str(index), nodes=nodes)
 
 
-def _apple() -> list[DetectedCard]:
-    data = _json(run_tool(["system_profiler", "SPDisplaysDataType", "-json"]))
-    rows = data.get("SPDisplaysDataType") if isinstance(data, dict) else None
-    cards = []
-    for row in rows if isinstance(rows, list) else []:
-        name = row.get("sppci_model") or row.get("_name") if isinstance(row, dict) else None
-        if isinstance(name, str) and name.startswith("Apple "):
-            share, whole = _UNIFIED_SHARE
-            vram_mb = psutil.virtual_memory().total * share // whole // MIB
-            cards.append(DetectedCard(name=name, vram_mb=vram_mb, maker="apple"))
-    return cards
-
-
 # ---------------------------------------------------------------- tools
 def run_tool(argv: Sequence[str]) -> str | None:
-    """The program's output; None if it is missing, failed or timed out."""
+    """The output of a program; None if it is missing, fails or times out."""
     program = shutil.which(argv[0])
     if program is None:
         return None
     try:
-        done = subprocess.run(
-            [program, *argv[1:]], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
-        )
+        done = subprocess.run([program, *argv[1:]], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
         _log.warning("cannot run %s: %s", argv[0], error)
         return None
@@ -241,7 +205,3 @@ def _trailing_number(text: str) -> int:
 
 def _existing(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in paths if Path(path).exists())
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

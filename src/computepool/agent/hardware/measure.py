@@ -1,7 +1,7 @@
 """Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each graphics card.
 
-Runs as a program with the standard library alone, prints one JSON object per line, and stops before its time limit, so
-that what was measured by then counts. Lowest priority, one core at a time.
+A program with the standard library alone. It prints one JSON object per line and stops before its time limit, so that what it
+has measured by then counts. It runs at the lowest priority and uses one core at a time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-#: All of it together, in seconds, of the two and a half that the agent allows.
+#: The time for everything, in seconds, of the two and a half that the agent allows.
 BUDGET_S = 2.2
-#: Where the agent says cuBLAS is, if anywhere.
+#: The path of cuBLAS, if the agent found it.
 CUBLAS_ENV = "COMPUTEPOOL_CUBLAS"
-#: Seconds of processor time that each part takes on the reference (core/trust/hardware.py): together a score of 1000.
+#: Processor time of each part on the reference machine (core/trust/hardware.py), in seconds; together a score of 1000.
 REFERENCE_S = {"integers": 0.0330, "floats": 0.0275, "hashes": 0.0256}
 _MIB = 1024 * 1024
 _STEP_S, _STEPS = 0.001, 3
 _COPY_MB, _DISK_MB = 32, 8
 _MATRIX = 4096
-#: CUDA's and cuBLAS's own numbers.
+#: Constants of CUDA and cuBLAS.
 _R_16F, _COMPUTE_32F, _GEMM_DEFAULT = 2, 68, -1
 _HALF_ONE = 0x3C00
 
@@ -59,7 +59,7 @@ def hashes() -> bytes:
 
 
 def core_score() -> int:
-    """The best of a few rounds in processor time, so that other load hardly matters."""
+    """The best of a few rounds in processor time, which other load hardly affects."""
     logs = 0.0
     for part in (integers, floats, hashes):
         best = min(_took(part) for _ in range(4))
@@ -126,7 +126,7 @@ class Cuda:
     def __init__(self, cublas: str) -> None:
         self.driver = ctypes.CDLL("libcuda.so.1")
         self.check("cuInit", 0)
-        with contextlib.suppress(OSError):  # where it lies beside, it need not be searched for
+        with contextlib.suppress(OSError):  # If it is in the same folder, the loader need not search for it.
             ctypes.CDLL(cublas.replace("libcublas.so", "libcublasLt.so"), mode=ctypes.RTLD_GLOBAL)
         self.cublas = ctypes.CDLL(cublas)
 
@@ -170,7 +170,7 @@ class Cuda:
         if code := self.cublas.cublasCreate_v2(ctypes.byref(handle)):
             raise CudaError(f"cublasCreate answered {code}")
         try:
-            self._product(handle, matrices)  # the first one loads its kernel
+            self._product(handle, matrices)  # The first one loads the kernel.
             self.check("cuCtxSynchronize")
             best, rounds = math.inf, 0
             while rounds < 1 or (rounds < 20 and time.perf_counter() < until):
@@ -207,7 +207,7 @@ def cards(cublas: str, *, deadline: float) -> Iterator[tuple[int, int | None, st
             yield index, None, f"card {index}: {error}"
 
 
-# ---------------------------------------------------------------- all of it
+# ---------------------------------------------------------------- the program
 def main() -> None:
     begin = time.perf_counter()
     with contextlib.suppress(OSError):

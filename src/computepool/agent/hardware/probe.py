@@ -1,11 +1,10 @@
-"""The hardware that this machine can lend: processors, memory, disk and cards, as far as the agent may use them.
+"""The hardware that this machine can lend: the processors, memory, disk and cards that the agent may use.
 
 A container or a service unit may allow less than the hardware has; the smallest limit counts.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from collections.abc import Sequence
@@ -15,14 +14,14 @@ from pathlib import Path
 import psutil
 
 from computepool.agent.config import MIB, AgentConfig
+from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.hardware.gpus import DetectedCard, find_cards
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
 
 CGROUPS = Path("/sys/fs/cgroup")
-#: The owner's own programs, the agent and the page cache live in the rest.
-RAM_SHARE = (9, 10)
-DISK_SHARE = (9, 10)
+#: The rest is for the owner's programs, the agent and the page cache.
+_SHARE = (9, 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +33,11 @@ class Hardware:
 
 
 def probe(config: AgentConfig) -> Hardware:
-    ram_mb = _ram_bytes() // MIB * RAM_SHARE[0] // RAM_SHARE[1]
-    disk_mb = shutil.disk_usage(config.data_dir).free // MIB * DISK_SHARE[0] // DISK_SHARE[1]
+    part, whole = _SHARE
     return Hardware(
         cores=config.cores or _cores(),
-        ram_mb=config.ram_mb or ram_mb,
-        disk_mb=config.disk_mb or disk_mb,
+        ram_mb=config.ram_mb or _ram_bytes() // MIB * part // whole,
+        disk_mb=config.disk_mb or shutil.disk_usage(config.data_dir).free // MIB * part // whole,
         cards=() if config.gpus is False else find_cards(),
     )
 
@@ -54,7 +52,7 @@ def profile(
     fetches_python: Sequence[str] = (),
     runtime: str = "",
 ) -> Profile:
-    """What the node tells the hub about itself."""
+    """The node's description of itself for the hub."""
     stated = config.stated_place()
     return Profile(
         name=config.name,
@@ -81,11 +79,8 @@ def profile(
 
 
 def _cores(root: Path = CGROUPS) -> float:
-    """The number of processors available to this process, limited by the quotas of its cgroups."""
-    if hasattr(os, "sched_getaffinity"):
-        cores: float = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    """The number of processors that this process may use, within the quotas of its cgroups."""
+    cores: float = len(usable_ids())
     for folder in _own_cgroups(root, "cpu"):
         quota = _cpu_quota(folder)
         if quota is not None:
@@ -124,7 +119,7 @@ def _own_cgroups(root: Path, controller: str) -> list[Path]:
             continue
         relative = Path(path.lstrip("/"))
         for base in bases:
-            # In a container the path may be the host's: then only the mounted root exists, and it is ours.
+            # In a container the path may be the host's: then only the mounted root exists, which is this process's own.
             folders += [base / relative, *(base / parent for parent in relative.parents)]
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 

@@ -1,13 +1,12 @@
 """Admission of grants to this node. Nothing in the hub's reply is trusted before its signature was verified.
 
-A grant that is not exactly what the hub signed is *refused*; a signed grant that the owner's rules forbid *fails*,
-whatever the hub thinks of this node.
+A grant that is not exactly what the hub signed is *refused*; a signed grant that the owner's rules do not allow is
+*forbidden*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -17,16 +16,15 @@ from computepool.agent.owner.manifest import demand
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
-from computepool.core.resources import Capacity
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes.nodes import Grant, NextReply
+from computepool.protocol.nodes.nodes import Grant, NextReply, Profile
 from computepool.protocol.tokens import JobToken, verify_job_token
 
 
 @dataclass(slots=True)
 class Admission:
     accepted: list[tuple[Grant, PreparedSpec]] = field(default_factory=list)
-    #: Attempt ids with the sentence that says why.
+    #: Attempt ids, each with a sentence that says why.
     refused: list[tuple[str, str]] = field(default_factory=list)
     forbidden: list[tuple[str, str]] = field(default_factory=list)
 
@@ -34,29 +32,24 @@ class Admission:
 @dataclass(eq=False)
 class Gatekeeper:
     identity: Identity
-    _: KW_ONLY
-    level: Level
-    trusted: Collection[str]
-    cards: int
+    profile: Profile  #: of this node
     rules: OwnerRules
-    capacity: Capacity
-    network: bool = False
-    lends_gpus: bool = False
 
     def __post_init__(self) -> None:
+        self._level = Level.parse(self.profile.isolation)
+        self._capacity = self.profile.capacity()
         self._specs = PreparedSpecCache(self._memory_mb)
 
-    def follow(self, rules: str) -> None:
-        self.rules.follow(rules)
+    def update_rules(self, rules: str) -> None:
+        self.rules.update(rules)
         self._specs.relimit()
 
     def _memory_mb(self, spec: JobSpec) -> int:
-        """The memory that a job asks for. By default it gets its share of the node, but not more than the owner
-        lets any job ask for."""
+        """The memory that a job asks for. By default it gets its share of the node, within the owner's limit."""
         needs = spec.requirements()
         if not needs.ram_by_cores:
             return needs.ram_mb
-        most, share = self.rules.ram_mb_max, needs.ram_on(self.capacity)
+        most, share = self.rules.ram_mb_max, needs.ram_on(self._capacity)
         return share if most is None else max(needs.ram_mb, min(share, most))
 
     def admit(self, reply: NextReply, *, hub_now_s: int) -> Admission:
@@ -77,9 +70,8 @@ class Gatekeeper:
                 problem = "The job spec is missing, changed or unreadable."
                 admission.refused.append((grant.attempt_id, problem))
                 continue
-            forbidden = self._forbidden(grant, spec)
-            if forbidden:
-                admission.forbidden.append((grant.attempt_id, forbidden))
+            if why := self._why_forbidden(grant, spec):
+                admission.forbidden.append((grant.attempt_id, why))
             else:
                 admission.accepted.append((grant, spec))
         return admission
@@ -88,9 +80,7 @@ class Gatekeeper:
         if reply.token is None:
             raise Unauthenticated("The hub granted work without a job token.")
         identity = self.identity
-        return verify_job_token(
-            reply.token, keys=identity.hub_keys, node_id=identity.node_id, now_s=hub_now_s
-        )
+        return verify_job_token(reply.token, keys=identity.hub_keys, node_id=identity.node_id, now_s=hub_now_s)
 
     def _spec(self, digest: str, reply: NextReply) -> PreparedSpec | None:
         known = self._specs.get(digest)
@@ -104,22 +94,23 @@ class Gatekeeper:
         except ValidationError:
             return None
 
-    def _forbidden(self, grant: Grant, spec: PreparedSpec) -> str:
-        """Why the owner's rules forbid the job. Checked here too, because the hub may be wrong or compromised."""
-        trusted = {*self.trusted, self.identity.owner}
+    def _why_forbidden(self, grant: Grant, spec: PreparedSpec) -> str:
+        """Empty if the owner's rules allow the job. The hub, which checks them too, may be wrong or compromised."""
+        profile, level = self.profile, self._level
+        trusted = {*profile.trusted, self.identity.owner}
         stranger = grant.account_id not in trusted and "*" not in trusted
-        if stranger and self.level < Level.NAMESPACE:
+        if stranger and level < Level.NAMESPACE:
             return (
-                f"This node runs jobs unsandboxed ({self.level.label}) and its owner has not trusted "
+                f"This node runs jobs unsandboxed ({level.label}) and its owner has not trusted "
                 f"the account {grant.account_id}."
             )
-        if spec.isolation is not None and self.level < spec.isolation:
-            return f"The job asks for isolation {spec.isolation.label}; this node offers {self.level.label}."
-        if grant.gpus and stranger and not self.lends_gpus:
+        if spec.isolation is not None and level < spec.isolation:
+            return f"The job asks for isolation {spec.isolation.label}; this node offers {level.label}."
+        if grant.gpus and stranger and not profile.lends_gpus:
             return "This node's cards are for its owner and trusted accounts (lend them with pool node start --gpus)."
-        if any(not 0 <= index < self.cards for index in grant.gpus):
-            return f"The job was granted cards {grant.gpus}; this node has {self.cards}."
-        if spec.net and not self.network:
+        if any(not 0 <= index < len(profile.gpus) for index in grant.gpus):
+            return f"The job was granted cards {grant.gpus}; this node has {len(profile.gpus)}."
+        if spec.net and not profile.network:
             return "The job needs network access, which this node does not give (pool node start --net)."
         if grant.account_id == self.identity.owner:
             return ""

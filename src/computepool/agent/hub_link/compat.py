@@ -1,6 +1,6 @@
-"""Requests for hubs of an older version: without fields that such a hub does not know.
+"""Requests to hubs of an older version, which refuse fields that they do not know.
 
-Hubs refuse unknown fields, and a pool may have hubs of two versions while it is upgraded.
+A pool may have hubs of two versions while it is upgraded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from computepool.core.errors import BadRequest
 from computepool.protocol.jobs.checkpoints import CheckpointReport
 
-#: What was added since, as paths without numbers; a hub can do without it, and it is no part of what a node signs.
+#: Optional fields added since, as paths without list indexes. No signature covers them.
 _ADDED = frozenset(
     (
         *("profile.fetches_python", "profile.place", "stopping"),
@@ -22,13 +22,13 @@ _ADDED = frozenset(
 
 
 def is_unknown(error: BadRequest) -> bool:
-    """True if the hub refused one of these fields, or something in one."""
+    """True if the hub refused one of the added fields, or a part of one."""
     names = [name for name in (error.field or "").split(".") if not name.isdecimal()]
     return any(".".join(names[:end]) in _ADDED for end in range(1, len(names) + 1))
 
 
 def plain(body: bytes) -> bytes:
-    """The request without these fields; its signature stays valid."""
+    """The request without the added fields; its signature stays valid."""
     return json.dumps(_strip(json.loads(body), "")).encode()
 
 

@@ -17,7 +17,7 @@ _FORGOTTEN = ("node.key", OPTIONS, RULES, "paused")
 
 
 async def leave(client: HubClient, config: AgentConfig) -> OwnNodeView | None:
-    """Leave the pool; returns the hub's last view of the node, or None if it was removed already. Local state goes last."""
+    """Leave the pool; returns the hub's last view of the node, or None if the hub had removed it already."""
     known = None
     with contextlib.suppress(Unauthenticated):
         known = await client.leave()

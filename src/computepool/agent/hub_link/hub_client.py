@@ -1,6 +1,6 @@
 """The agent's HTTP client for the hub. Knows addresses, tokens and errors; decides nothing.
 
-Any failure becomes a ComputePoolError: a refusal keeps its class, and a hub that was not reached is Unavailable.
+Every failure becomes a ComputePoolError: a refusal keeps its class, and an unreachable hub is Unavailable.
 """
 
 from __future__ import annotations
@@ -37,13 +37,7 @@ from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
-from computepool.protocol.jobs.groups import (
-    ArrivalReply,
-    ArrivalRequest,
-    DeliveryProblem,
-    ItemPage,
-    ResultDeliveryView,
-)
+from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import (
@@ -61,23 +55,22 @@ from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_tok
 _log = logging.getLogger(__name__)
 
 API = "/api/v1"
-#: A token is replaced when less than this is left of it, so that it cannot end on the way.
+#: A token is replaced when less than this is left of it, so that it cannot expire on the way.
 _TOKEN_SPARE_S = 180
 _JSON = {"content-type": "application/json"}
 _PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
-#: These mean the same from a proxy as from the hub.
+#: Statuses that mean the same from a proxy as from the hub.
 _STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
-#: To the hub, at the same time.
 CONNECTIONS_MAX = 32
-#: Local addresses that speak one family of the internet protocol alone.
+#: Local addresses that select one version of the internet protocol.
 IPV4_ONLY, IPV6_ONLY = "0.0.0.0", "::"
-#: Errors that say nothing about the request itself: it is worth another try.
+#: Errors that say nothing about the request itself: it can be tried again.
 TRANSIENT = (Unavailable, RateLimited, Unauthenticated)
-#: For what the hub has to store.
+#: The same for requests that the hub has to store.
 TRANSIENT_OR_FULL = (*TRANSIENT, OutOfSpace)
 
 
@@ -100,10 +93,8 @@ class HubClient:
         self._token = ""
         self._token_ends_s = 0
         timeout = httpx2.Timeout(limits.request_timeout_s, connect=limits.connect_timeout_s)
-        # An idle node polls every few seconds, so its connections stay; the hub closes what it does not want.
-        pool = httpx2.Limits(
-            max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=60
-        )
+        # An idle node polls every few seconds, so its connections stay open.
+        pool = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=60)
         self._http = httpx2.AsyncClient(timeout=timeout, limits=pool, transport=transport)
         direct = transport is None and not getproxies()
         self._wire = Wire(limits.connect_timeout_s) if direct else None
@@ -137,7 +128,7 @@ class HubClient:
 
     # ------------------------------------------------------------ calls
     async def register(self, request: RegisterRequest) -> RegisterReply:
-        return _parse(RegisterReply, await self._post("/nodes/register", _json_bytes(request), signed=False))
+        return await self._post(RegisterReply, "/nodes/register", _json_bytes(request), signed=False)
 
     async def next(self, request: NextRequest) -> NextReply:
         timeout_s = request.wait_ms / 1000 + self._limits.poll_slack_s
@@ -148,7 +139,7 @@ class HubClient:
 
     @contextlib.asynccontextmanager
     async def over(self, local_address: str) -> AsyncIterator[HubClient]:
-        """The same hub, from this local address, for as long as the block lasts."""
+        """A client for the same hub that connects from this local address."""
         client = HubClient(
             (self.url,),
             clock=self._clock,
@@ -164,16 +155,16 @@ class HubClient:
 
     async def complete(self, body: bytes) -> CompleteReply:
         """`body` is a CompleteRequest as the outbox keeps it."""
-        return _parse(CompleteReply, await self._post("/complete", body))
+        return await self._post(CompleteReply, "/complete", body)
 
     async def logs(self, request: LogsRequest) -> None:
-        await self._post("/logs", _json_bytes(request))
+        await self._post_bytes("/logs", _json_bytes(request))
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
-        return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_json_bytes(report)))
+        return await self._post(CheckpointReply, "/checkpoint", _json_bytes(report))
 
     async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
-        """Relay a job's request and return the reply as it is."""
+        """Relay a job's request; returns the reply as it is."""
         reply = await self._send(method, path, content=body, timeout_s=timeout_s)
         try:
             return json.loads(reply)
@@ -181,54 +172,45 @@ class HubClient:
             raise Unavailable("The hub's reply is not JSON.") from error
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
-        body = report.model_dump_json().encode()
-        return _parse(HardwareView, await self._send("POST", "/hardware", content=body))
+        return await self._post(HardwareView, "/hardware", _json_bytes(report))
 
     async def probe(self) -> tuple[float, int, float]:
-        """Round-trip time in seconds, then the size of a larger reply and the seconds it took."""
-        trips = []
-        for _ in range(3):
+        """The shortest round-trip time in seconds; then the size of a larger reply and the shortest time it took."""
+        trip_s, _ = await self._time_request("/hub/keys", tries=3)
+        fetch_s, size = await self._time_request("/openapi.json", tries=2)  # The hub may have to generate the first.
+        return trip_s, size, fetch_s
+
+    async def _time_request(self, path: str, *, tries: int) -> tuple[float, int]:
+        times, size = [], 0
+        for _ in range(tries):
             begin = self._clock.steady()
-            await self._send("GET", "/hub/keys", signed=False, timeout_s=_PROBE_S)
-            trips.append(self._clock.steady() - begin)
-        size, fetched = 0, []
-        for _ in range(2):  # the first one may have to be made there
-            begin = self._clock.steady()
-            reply = await self._send("GET", "/openapi.json", signed=False, timeout_s=_PROBE_S)
-            size = len(reply)
-            fetched.append(self._clock.steady() - begin)
-        return min(trips), size, min(fetched)
+            size = len(await self._send("GET", path, signed=False, timeout_s=_PROBE_S))
+            times.append(self._clock.steady() - begin)
+        return min(times), size
 
     async def result_delivery(self, group_id: str) -> ResultDeliveryView:
-        return _parse(
-            ResultDeliveryView, await self._send("GET", f"/result-deliveries/{quote(group_id, safe='')}")
-        )
+        return await self._get(ResultDeliveryView, _delivery_path(group_id))
 
     async def result_delivery_items(self, group_id: str, *, after: str | None) -> ItemPage:
         query = "" if after is None else f"?after={quote(after, safe='')}"
-        path = f"/result-deliveries/{quote(group_id, safe='')}/items{query}"
-        return _parse(ItemPage, await self._send("GET", path))
+        return await self._get(ItemPage, f"{_delivery_path(group_id)}/items{query}")
 
-    async def delivery_problem(self, group_id: str, trouble: DeliveryProblem) -> None:
-        path = f"/result-deliveries/{quote(group_id, safe='')}/problem"
-        await self._send("POST", path, content=trouble.model_dump_json().encode())
+    async def delivery_problem(self, group_id: str, problem: DeliveryProblem) -> None:
+        await self._post_bytes(f"{_delivery_path(group_id)}/problem", _json_bytes(problem))
 
     async def report_arrival(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
-        path = f"/result-deliveries/{quote(group_id, safe='')}/arrival"
-        body = arrival.model_dump_json().encode()
-        return _parse(ArrivalReply, await self._send("POST", path, content=body))
+        return await self._post(ArrivalReply, f"{_delivery_path(group_id)}/arrival", _json_bytes(arrival))
 
     async def hub_keys(self) -> HubKeys:
         """The keys that the hub publishes. Trust only those that follow from pinned ones."""
-        return _parse(HubKeys, await self._send("GET", "/hub/keys", signed=False))
+        return await self._get(HubKeys, "/hub/keys", signed=False)
 
     async def rekey(self, request: RekeyRequest) -> RekeyReply:
-        body = request.model_dump_json().encode()
-        return _parse(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
+        return await self._post(RekeyReply, "/nodes/rekey", _json_bytes(request))
 
     async def own_node(self) -> OwnNodeView:
-        """The owner of this node, and what it earns."""
-        return _parse(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
+        """The owner of this node, and its earnings."""
+        return await self._get(OwnNodeView, "/nodes/self", timeout_s=_PROBE_S)
 
     async def leave(self) -> OwnNodeView:
         """Leave the pool; the hub then refuses this node's key."""
@@ -240,7 +222,7 @@ class HubClient:
         return _date_ms(reply) or self._clock.now_ms()
 
     async def upload_state(self, digest: str) -> UploadState:
-        return _parse(UploadState, await self._send("GET", f"/artifacts/{digest}/upload"))
+        return await self._get(UploadState, f"/artifacts/{digest}/upload")
 
     async def upload(
         self, digest: str, content: AsyncIterator[bytes], *, offset: int, size: int, name: str
@@ -255,9 +237,7 @@ class HubClient:
         """The offset at which the bytes start (the hub may ignore the range), and the bytes."""
         headers = {**self._authorization(), **({"range": f"bytes={offset}-"} if offset else {})}
         try:
-            async with self._http.stream(
-                "GET", f"{self.url}{API}/artifacts/{digest}", headers=headers
-            ) as reply:
+            async with self._http.stream("GET", f"{self.url}{API}/artifacts/{digest}", headers=headers) as reply:
                 if reply.status_code not in (200, 206):
                     await reply.aread()
                     raise _problem(reply)
@@ -268,16 +248,26 @@ class HubClient:
 
     # ------------------------------------------------------------ plumbing
     async def _poll(self, path: str, request: NextRequest, timeout_s: float) -> NextReply:
-        reply = _parse(NextReply, await self._post(path, _json_bytes(request), timeout_s=timeout_s))
+        reply = await self._post(NextReply, path, _json_bytes(request), timeout_s=timeout_s)
         self.set_hub_time(reply.hub_time_ms)
         return reply
 
+    async def _get(
+        self, model: type[Model], path: str, *, signed: bool = True, timeout_s: float | None = None
+    ) -> Model:
+        return _parse(model, await self._send("GET", path, signed=signed, timeout_s=timeout_s))
+
     async def _post(
+        self, model: type[Model], path: str, body: bytes, *, signed: bool = True, timeout_s: float | None = None
+    ) -> Model:
+        return _parse(model, await self._post_bytes(path, body, signed=signed, timeout_s=timeout_s))
+
+    async def _post_bytes(
         self, path: str, body: bytes, *, signed: bool = True, timeout_s: float | None = None
     ) -> bytes:
         """Send a request; if an older hub refuses new fields, send it again without them.
 
-        Tried each time, because hubs may be upgraded at any moment, and one address may serve several.
+        All fields are sent first each time: hubs may be upgraded at any moment, and one address may serve several.
         """
         try:
             return await self._send("POST", path, content=body, signed=signed, timeout_s=timeout_s)
@@ -297,20 +287,18 @@ class HubClient:
         signed: bool = True,
         timeout_s: float | None = None,
     ) -> bytes:
-        """The body of the reply. Raises what the hub, or its absence, says."""
+        """The body of the reply. Small signed POST requests, which are frequent, use the thin client (wire.py)."""
         sent = {**(headers or _JSON), **(self._authorization() if signed else {})}
         if self._wire is None or method != "POST" or not signed or not isinstance(content, bytes):
             reply = await self._exchange(method, path, content=content, headers=sent, timeout_s=timeout_s)
             return reply.content
         within_s = self._limits.request_timeout_s if timeout_s is None else timeout_s
         try:
-            answer = await self._wire.post(
-                self.url, f"{API}{path}", body=content, headers=sent, timeout_s=within_s
-            )
+            answer = await self._wire.post(self.url, f"{API}{path}", body=content, headers=sent, timeout_s=within_s)
             if answer.is_plain_success:
                 return answer.body
             reply = httpx2.Response(answer.status, headers=[*answer.headers.items()], content=answer.body)
-        except (httpx2.HTTPError, WireError) as error:  # Also an answer that cannot be unpacked.
+        except (httpx2.HTTPError, WireError) as error:  # Also a reply that cannot be decoded.
             raise self._unreachable(error) from error
         if reply.is_success:
             return reply.content
@@ -325,13 +313,13 @@ class HubClient:
         headers: dict[str, str],
         timeout_s: float | None = None,
     ) -> httpx2.Response:
-        """With the general client."""
-        timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else self._timeout(timeout_s)
+        connect_s = self._limits.connect_timeout_s
+        timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else httpx2.Timeout(timeout_s, connect=connect_s)
         try:
             reply = await self._http.request(
                 method, f"{self.url}{API}{path}", content=content, headers=headers, timeout=timeout
             )
-        except httpx2.HTTPError as error:  # Also an answer that cannot be unpacked.
+        except httpx2.HTTPError as error:  # Also a reply that cannot be decoded.
             raise self._unreachable(error) from error
         except httpx2.InvalidURL as error:
             raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
@@ -339,24 +327,24 @@ class HubClient:
             return reply
         raise self._refusal(reply)
 
-    def _timeout(self, seconds: float) -> httpx2.Timeout:
-        return httpx2.Timeout(seconds, connect=self._limits.connect_timeout_s)
-
     def _unreachable(self, error: Exception) -> Unavailable:
         failed = self.url
-        self._current = (self._current + 1) % len(self._urls)
+        self._use_next_url()
         return Unavailable(f"The hub at {failed} cannot be reached ({str(error) or type(error).__name__}).")
+
+    def _use_next_url(self) -> None:
+        self._current = (self._current + 1) % len(self._urls)
 
     def _refusal(self, reply: httpx2.Response) -> ComputePoolError:
         problem = _problem(reply)
         if isinstance(problem, Unauthenticated):
-            # A wrong clock looks like a wrong key; with the hub's own time the next token is right.
+            # A wrong clock looks like a wrong key; the next token is made with the hub's time.
             self._token_ends_s = 0
             date_ms = _date_ms(reply)
             if date_ms is not None:
                 self.set_hub_time(date_ms)
-        elif isinstance(problem, Unavailable) and len(self._urls) > 1:
-            self._current = (self._current + 1) % len(self._urls)
+        elif isinstance(problem, Unavailable):
+            self._use_next_url()
         return problem
 
     def _authorization(self) -> dict[str, str]:
@@ -371,7 +359,7 @@ class HubClient:
 
 
 class Backoff:
-    """Exponential back-off with full jitter: a thousand nodes that lost the hub do not return at once."""
+    """Exponential back-off with full jitter, so that the nodes that lost a hub do not return at once."""
 
     def __init__(self, clock: AgentClock, limits: AgentLimits) -> None:
         self._clock = clock
@@ -385,28 +373,24 @@ class Backoff:
         ceiling = doubled(self._limits.retry_base_s, self._failures, most=self._limits.retry_max_s)
         self._failures += 1
         requested = 0.0 if error is None else error.retry_after_s or 0.0
-        # What is no length of time at all (negative, not a number) counts as nothing asked.
+        # Negative numbers and NaN count as nothing requested.
         requested = min(requested, self._limits.retry_max_s) if requested > 0 else 0.0
         return requested + self._clock.fraction() * ceiling
 
 
 async def retry(
-    call: Callable[[], Awaitable[Result]],
-    backoff: Backoff,
-    *,
-    on: tuple[type[ComputePoolError], ...] = TRANSIENT,
-    tries: int | None = None,
+    call: Callable[[], Awaitable[Result]], backoff: Backoff, *, on: tuple[type[ComputePoolError], ...] = TRANSIENT
 ) -> Result:
-    """Call until it succeeds or fails for good; `tries` is how often in all, None for ever."""
-    failures = 0
+    """Call until it succeeds or fails for good."""
     while True:
         try:
             return await call()
         except on as error:
-            failures += 1
-            if failures == tries:
-                raise
             await asyncio.sleep(backoff.delay_s(error))
+
+
+def _delivery_path(group_id: str) -> str:
+    return f"/result-deliveries/{quote(group_id, safe='')}"
 
 
 def _json_bytes(request: BaseModel) -> bytes:
@@ -426,12 +410,12 @@ def _problem(reply: httpx2.Response) -> ComputePoolError:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
         kind = ERRORS_BY_CODE[_STATUS_CODES.get(reply.status_code, "unavailable")]
-        detail = f"The address does not answer like a hub, or the hub is failing: {reply.status_code} {reply.reason_phrase}."
+        detail = (
+            f"The address does not answer like a hub, or the hub is failing: {reply.status_code} {reply.reason_phrase}."
+        )
         return kind(detail, retry_after_s=_retry_after_s(reply))
     kind = ERRORS_BY_CODE.get(problem.code, Unavailable if problem.status >= 500 else BadRequest)
-    return kind(
-        problem.detail, field=problem.field, retry_after_s=problem.retry_after_s or _retry_after_s(reply)
-    )
+    return kind(problem.detail, field=problem.field, retry_after_s=problem.retry_after_s or _retry_after_s(reply))
 
 
 def _retry_after_s(reply: httpx2.Response) -> float | None:

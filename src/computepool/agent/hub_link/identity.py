@@ -11,28 +11,44 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from computepool.core.errors import BadRequest
+from computepool.protocol.base import PROTOCOL
 from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterRequest
 from computepool.protocol.tokens import b64, public_key, public_text, unb64
-from computepool.protocol.version import PROTOCOL
+
+#: A placeholder until `Identity.signed`.
+UNSIGNED = "A" * 86
+
+
+class Signable(Protocol):
+    def signed_text(self) -> bytes: ...
+
+    def model_copy(self, *, update: dict[str, object]) -> Self: ...
+
+
+Message = TypeVar("Message", bound=Signable)
 
 
 @dataclass(slots=True, kw_only=True)
 class Identity:
-    """Shared by everything that signs or verifies; only keyring.py changes it."""
+    """Everything that signs or verifies shares one; only keyring.py changes it."""
 
     key: Ed25519PrivateKey
     node_id: str
     owner: str  #: account id
     hub_keys: Mapping[str, Ed25519PublicKey]  #: pinned: job tokens signed by anything else are refused
     hub_url: str  #: where it was enrolled
-    hub_keys_version: int = 0  #: of the hub's list they are from; an older list is not believed
+    hub_keys_version: int = 0  #: of the hub's list of keys; older lists are rejected
 
     def sign(self, message: bytes) -> str:
         return b64(self.key.sign(message))
+
+    def signed(self, message: Message) -> Message:
+        return message.model_copy(update={"signature": self.sign(message.signed_text())})
 
 
 def load(path: Path) -> Identity | None:
@@ -74,7 +90,7 @@ def write_private(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:  # An almost full disk takes a part without an error.
+        with os.fdopen(descriptor, "wb") as file:  # Unlike os.write, it notices a partial write.
             file.write(data)
             file.flush()
             os.fsync(descriptor)
@@ -88,8 +104,8 @@ def write_private(path: Path, data: bytes) -> None:
 def load_key(path: Path) -> Ed25519PrivateKey:
     """Load this node's key, or create it.
 
-    It is saved before the hub learns of it: if the reply to the enrolment is lost, the same code and
-    key can be sent again, and the hub gives the same reply.
+    It is saved before the hub learns of it: if the reply to the enrolment is lost, the same code and key can be sent
+    again, and the hub gives the same reply.
     """
     try:
         return Ed25519PrivateKey.from_private_bytes(unb64(path.read_text()))
@@ -101,11 +117,7 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 def register_request(code: str, key: Ed25519PrivateKey, profile: Profile) -> RegisterRequest:
     return RegisterRequest(
-        code=code,
-        public_key=public_text(key),
-        proof=b64(key.sign(code.encode())),
-        protocol=PROTOCOL,
-        profile=profile,
+        code=code, public_key=public_text(key), proof=b64(key.sign(code.encode())), protocol=PROTOCOL, profile=profile
     )
 
 

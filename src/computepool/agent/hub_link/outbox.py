@@ -37,14 +37,14 @@ class Outbox:
         self._counter = 0
         self._count = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Two agents never share a folder (main.py holds a lock), so the start time makes names unique and ordered.
+        # The start time makes names unique and ordered: two agents never share a folder (main.py holds a lock).
         self._prefix = f"{clock.now_ms():015d}"
 
     def __len__(self) -> int:
         return self._count
 
     def put(self, request: CompleteRequest) -> Batch:
-        """Save a batch. On a full disk it is sent anyway: a report in memory is better than none."""
+        """Save a batch. On a full disk it is kept in memory alone."""
         saved_ms = self._clock.now_ms()
         body = request.model_dump_json(exclude_defaults=True).encode()
         self._counter += 1
@@ -58,12 +58,12 @@ class Outbox:
 
     @staticmethod
     def without_logs(batch: Batch) -> Batch:
-        """For a batch whose logs the hub has. They stay on disk, so that a killed agent sends them again."""
+        """For a batch whose logs the hub has. They stay on disk: an agent that is killed sends them again."""
         request = batch.request.model_copy(update={"logs": []})
         return replace(batch, request=request, body=request.model_dump_json(exclude_defaults=True).encode())
 
     def _write(self, name: str, data: bytes) -> None:
-        # Plain calls: paths as objects cost as much as the writing.
+        # Plain calls: Path objects cost as much as the writing.
         temporary = f"{self._path}/{name}.part"
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -99,7 +99,7 @@ class Outbox:
 
     def load(self) -> Iterator[Batch]:
         """Batches of an earlier run, oldest first. Damaged and outdated files are dropped."""
-        for path in sorted(self._folder.glob("*.part")):
+        for path in self._folder.glob("*.part"):
             _drop(path)
         for path in sorted(self._folder.glob("*.json")):
             batch = _read(path)

@@ -1,6 +1,6 @@
-"""The agent's main loop with the hub: requests work, renews leases, reports what runs, and stops in time.
+"""The conversation with the hub: requests work, renews leases, reports what runs, and stops it in time.
 
-Two requests run side by side: the long poll, which is also the heartbeat, and a short heartbeat when something changed
+Two requests run side by side: the long poll, which is also a heartbeat, and a short heartbeat when something changed
 that people wait to see. Reports have a loop of their own (reporter.py).
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result, returned_result
-from computepool.agent.execution.attempt_table import AttemptTable
-from computepool.agent.execution.attempts import Attempt, Stop
+from computepool.agent.execution.attempts import Attempt, AttemptTable, Stop
 from computepool.agent.execution.executor import Executor
 from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hub_link.admission import Gatekeeper
@@ -36,7 +34,7 @@ from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, NextReply,
 
 _log = logging.getLogger(__name__)
 
-#: The shortest wait to ask for: a reply that comes at once is then early, and the next poll waits a little.
+#: The shortest wait to request: an immediate reply is then early, and delays the next poll a little.
 _WAIT_MIN_MS = 250
 #: The pause after one early reply without work; it doubles with each further one.
 _PAUSE_MIN_S = 0.005
@@ -46,7 +44,7 @@ UNAUTHENTICATED_MAX = 2
 _IDLE_TICK_S = 1.0
 #: How long after a change of the owner's rules forbidden jobs are given back without blame.
 RULES_CHANGED_S = 60.0
-#: Permissions are logged once per kind of job, for this many recent kinds.
+#: Permissions are logged once per kind of job; after so many kinds, all are logged again.
 _LOGGED_MAX = 512
 
 
@@ -67,53 +65,39 @@ class Lease:
         return self.renewed_at + max(0, self.lease_ms - self.fence_ms / 2) / 1000
 
 
+@dataclass(eq=False)
 class NodeLoop:
-    def __init__(
-        self,
-        client: HubClient,
-        gatekeeper: Gatekeeper,
-        profile: Profile,
-        *,
-        table: AttemptTable,
-        executor: Executor,
-        reporter: Reporter,
-        keyring: Keyring,
-        benchmark: Benchmark,
-        result_delivery: ResultDelivery,
-        fence: Fence,
-        nearby: Nearby,
-        watcher: Watcher,
-        paused: bool,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self._client = client
-        self._gatekeeper = gatekeeper
-        self._profile = profile
-        self._table = table
-        self._executor = executor
-        self._reporter = reporter
-        self._keyring = keyring
-        self._benchmark = benchmark
-        self._result_delivery = result_delivery
-        self._fence = fence
-        self._nearby = nearby
-        self._watcher = watcher
-        self._clock = clock
-        self._limits = limits
-        self._boot_id = clock.entropy(12).hex()
-        self._backoff = Backoff(clock, limits)
+    client: HubClient
+    gatekeeper: Gatekeeper
+    profile: Profile
+    _: KW_ONLY
+    table: AttemptTable
+    executor: Executor
+    reporter: Reporter
+    keyring: Keyring
+    benchmark: Benchmark
+    result_delivery: ResultDelivery
+    fence: Fence
+    nearby: Nearby
+    watcher: Watcher
+    paused: InitVar[bool]
+    clock: AgentClock
+    limits: AgentLimits
+
+    def __post_init__(self, paused: bool) -> None:
+        self._boot_id = self.clock.entropy(12).hex()
+        self._backoff = Backoff(self.clock, self.limits)
         self._profile_due = True
-        self._rules_at = -RULES_CHANGED_S
-        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._beat = asyncio.Event()
+        self._rules_changed_at = -RULES_CHANGED_S
+        self._logged: set[tuple[str, str]] = set()
+        self._heartbeat_due = asyncio.Event()
         self._work = asyncio.Event()
-        self._done = asyncio.Event()
-        self._seen = asyncio.Event()
-        self._seen_from = ""
+        self._drained = asyncio.Event()
+        self._address_changed = asyncio.Event()
+        self._address = ""  #: from which the hub sees this node
         self._poll: asyncio.Task[NextReply] | None = None
-        self._refusals = 0
-        self._early = 0  #: answers in a row that came early and brought no work
+        self._refusals = 0  #: replies in a row with grants that were refused
+        self._early = 0  #: replies in a row that came early and without work
         self._progress_sent_at = 0.0
         self.lease = Lease()
         self.local_state = NodeState.PAUSED if paused else NodeState.ACTIVE
@@ -121,7 +105,7 @@ class NodeLoop:
         self.hub_status = ""  #: the node's status in the hub's last reply
         self.last_contact: float | None = None
         self.last_error = ""
-        table.hold(reporter.load())
+        self.table.hold(self.reporter.load())
 
     # ------------------------------------------------------------ state
     @property
@@ -146,12 +130,12 @@ class NodeLoop:
         if self.state is before:
             return
         _log.info("this node is now %s", self.state.value)
-        self._watcher.on_state_change(self.state)
+        self.watcher.on_state_change(self.state)
         if self.state is NodeState.DRAINING:
-            self._executor.give_back(Reason.NODE_DRAINING)
+            self.executor.give_back(Reason.NODE_DRAINING)
         self._work.set()
-        self._beat.set()
-        # The hub must hear it now. Grants on their way are not lost: what a node does not list, the hub says again.
+        self._heartbeat_due.set()
+        # Tell the hub now. Grants on their way are not lost: the hub repeats those that the node does not list.
         if self._poll is not None:
             self._poll.cancel()
 
@@ -160,13 +144,13 @@ class NodeLoop:
         """Run until drained. Raises Unauthenticated if the hub no longer knows this node."""
         loops = [
             self._poll_loop(),
-            self._beat_loop(),
+            self._heartbeat_loop(),
             self._tick_loop(),
             self._address_loop(),
             self._drain_watch(),
         ]
         tasks = [asyncio.create_task(loop) for loop in loops]
-        finished = asyncio.create_task(self._done.wait())
+        finished = asyncio.create_task(self._drained.wait())
         try:
             done, _ = await asyncio.wait([*tasks, finished], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -179,53 +163,53 @@ class NodeLoop:
     async def wind_down(self) -> None:
         """Give back what has not started, stop what runs, and report it while there is time."""
         self.local_state = NodeState.DRAINING
-        self._executor.give_back(Reason.NODE_DRAINING)
+        self.executor.give_back(Reason.NODE_DRAINING)
         await self._wait_for_checkpoints()
-        for head in self._executor.heads():
-            self._executor.stop(head, Stop.DRAINING)
+        for head in self.executor.heads():
+            self.executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.stop_flush_s):
+            async with asyncio.timeout(self.limits.stop_flush_s):
                 await self._last_poll()
-                await self._executor.wait_until_idle()
-                await self._reporter.wait_until_flushed()
-        self._reporter.spill()
+                await self.executor.wait_until_idle()
+                await self.reporter.wait_until_flushed()
+        self.reporter.spill()
         await self._sign_off()
 
     async def _wait_for_checkpoints(self) -> None:
         """Give jobs that use checkpoints time to make one more."""
-        deadline = self._clock.steady() + self._limits.checkpoint_grace_s
-        while self._clock.steady() < deadline and self._executor.ask_to_save():
-            await asyncio.sleep(self._limits.tick_s)
-            self._executor.tick()
+        deadline = self.clock.steady() + self.limits.checkpoint_grace_s
+        while self.clock.steady() < deadline and self.executor.ask_to_save():
+            await asyncio.sleep(self.limits.tick_s)
+            self.executor.tick()
 
     async def _last_poll(self) -> None:
         """Poll without claiming work, to receive grants that were in flight when the last poll was cancelled."""
-        sent_at = self._clock.boot_time()
+        sent_at = self.clock.boot_time()
         with contextlib.suppress(ComputePoolError):
-            self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), sent_at)
+            self._handle(await self.client.next(self._request(wait_ms=0, claim=False)), sent_at)
 
     async def _sign_off(self) -> None:
         """Tell the hub that the node goes offline, so that it need not wait for the lease to end."""
         with contextlib.suppress(TimeoutError, ComputePoolError):
-            async with asyncio.timeout(self._limits.goodbye_s):
-                await self._client.next(self._request(wait_ms=0, claim=False, stopping=True))
+            async with asyncio.timeout(self.limits.goodbye_s):
+                await self.client.next(self._request(wait_ms=0, claim=False, stopping=True))
 
     async def _drain_watch(self) -> None:
         while True:
-            await self._executor.wait_until_idle()
+            await self.executor.wait_until_idle()
             if self.state is NodeState.DRAINING:
-                await self._reporter.wait_until_flushed()
-                if not self._table.held:
-                    self._done.set()
+                await self.reporter.wait_until_flushed()
+                if not self.table.held:
+                    self._drained.set()
                     return
-            await asyncio.sleep(self._limits.tick_s)
+            await asyncio.sleep(self.limits.tick_s)
 
     # ------------------------------------------------------------ the long poll
     async def _poll_loop(self) -> None:
         refusals = 0
-        wait_ms = self._limits.first_wait_ms
+        wait_ms = self.limits.first_wait_ms
         while True:
-            sent_at = self._clock.boot_time()
+            sent_at = self.clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._park(request)
@@ -236,23 +220,23 @@ class NodeLoop:
                 continue
             except ComputePoolError as error:
                 if error.field == MESH_FIELD and self.last_contact is None:
-                    raise  # at start-up the owner reads it; later the hub may change its mind
+                    raise  # At start-up the owner reads it; later it may pass.
                 await self._pause_after(error)
                 continue
             refusals = 0
-            if reply is None:  # Broken off, because the state changed.
+            if reply is None:  # cancelled, because the state changed
                 continue
             self._backoff.reset()
             if request.profile is not None:
                 self._profile_due = False
-            await self._keyring.know(reply.token)
+            await self.keyring.learn_key_of(reply.token)
             if not self._handle(reply, sent_at):
-                await asyncio.sleep(self._limits.idle_pause_s)
+                await asyncio.sleep(self.limits.idle_pause_s)
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
             await self._throttle(reply, sent_at, wait_ms=request.wait_ms)
 
     async def _park(self, request: NextRequest) -> NextReply | None:
-        self._poll = asyncio.ensure_future(self._client.next(request))
+        self._poll = asyncio.ensure_future(self.client.next(request))
         try:
             return await self._poll
         except asyncio.CancelledError:
@@ -271,133 +255,139 @@ class NodeLoop:
     async def _throttle(self, reply: NextReply, sent_at: float, *, wait_ms: int) -> None:
         """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
         if self._refusals:
-            delay_s = doubled(self._limits.retry_base_s, self._refusals, most=self._limits.retry_max_s)
-            await asyncio.sleep(self._clock.fraction() * delay_s)
+            delay_s = doubled(self.limits.retry_base_s, self._refusals, most=self.limits.retry_max_s)
+            await asyncio.sleep(self.clock.fraction() * delay_s)
             return
         if reply.grants:
             self._early = 0
-            # Lanes first: making the next request takes half a millisecond in which the job can already run.
-            await asyncio.sleep(self._limits.busy_gap_s if self._executor.waiting else 0)
+            await self._leave_time_to_jobs()
             return
-        early = (self._clock.boot_time() - sent_at) * 1000 < wait_ms / 4
+        early = (self.clock.boot_time() - sent_at) * 1000 < wait_ms / 4
         if not early or reply.cancel or reply.reregister:
             self._early = 0
             return
-        # One early answer is news, for example a request to measure this machine; many in a row are a hub that does not
-        # wait. A job that is submitted meanwhile would wait for the whole pause.
-        pause_s = doubled(_PAUSE_MIN_S, self._early, most=self._limits.idle_pause_s)
+        # One early reply brings news, for example a request to measure this machine; many in a row come from a hub that
+        # does not wait. The pause delays jobs that are submitted meanwhile, so it begins short.
+        pause_s = doubled(_PAUSE_MIN_S, self._early, most=self.limits.idle_pause_s)
         self._early += 1
         await asyncio.sleep(pause_s)
+
+    async def _leave_time_to_jobs(self) -> None:
+        """The next request costs agent and hub half a millisecond, in which a short job can run and be reported."""
+        if self.executor.waiting:
+            await asyncio.sleep(self.limits.busy_gap_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.short_job_s):
+                await self.executor.wait_until_idle()
+                await self.reporter.wait_until_flushed()
 
     def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(
             boot_id=self._boot_id,
-            holding=list(self._table.held)[:HOLDING_MAX],
-            running=self._executor.running(),
+            holding=list(self.table.held)[:HOLDING_MAX],
+            running=self.executor.running(),
             wait_ms=wait_ms,
             claim=claim,
             stopping=stopping,
-            rules=self._gatekeeper.rules.digest,
-            profile=self._profile if self._profile_due else None,
+            rules=self.gatekeeper.rules.digest,
+            profile=self.profile if self._profile_due else None,
         )
 
-    # ------------------------------------------------------------ what the hub says
+    # ------------------------------------------------------------ replies
     def _handle(self, reply: NextReply, sent_at: float) -> bool:
-        """Apply a reply; False if that failed. Grants that were not started are then granted again."""
-        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._table.held]
+        """Apply a reply; False if that failed. The hub then repeats grants that were not started."""
+        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self.table.held]
         try:
             self._apply(reply, sent_at)
-        except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
+        except Exception:  # noqa: BLE001 - one reply that cannot be applied must not end the node
             _log.exception("the hub's reply could not be applied")
             for attempt_id in fresh:
-                if attempt_id not in self._executor.attempts:
-                    self._table.drop(attempt_id)
+                if attempt_id not in self.executor.attempts:
+                    self.table.drop(attempt_id)
             return False
         return True
 
     def _apply(self, reply: NextReply, sent_at: float) -> None:
-        self.last_contact = self._clock.boot_time()
+        self.last_contact = self.clock.boot_time()
         if self.last_error:
-            self._watcher.show("The hub answers again.")
+            self.watcher.show("The hub answers again.")
         self.last_error = ""
         lease = self.lease
         lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
         lease.renewed_at = max(lease.renewed_at, sent_at)
-        self._fence.set_deadline(lease.deadline())
+        self.fence.set_deadline(lease.deadline())
         self._profile_due = self._profile_due or reply.reregister
         for attempt_id in reply.cancel:
-            attempt = self._executor.attempts.get(attempt_id)
+            attempt = self.executor.attempts.get(attempt_id)
             if attempt is not None:
-                self._executor.stop(attempt, Stop.CANCELLED)
+                self.executor.stop(attempt, Stop.CANCELLED)
         self.hub_status = reply.status
         self._set_hub_state(reply.state)
-        if reply.seen_from is not None and reply.seen_from != self._seen_from:
-            self._nearby.note_public_address(reply.seen_from)
-            self._seen_from = reply.seen_from
-            self._seen.set()
-        if reply.rules is not None:  # Before the jobs that came with them.
-            self._gatekeeper.follow(reply.rules)
-            self._rules_at = self.last_contact
+        if reply.seen_from is not None and reply.seen_from != self._address:
+            self.nearby.note_public_address(reply.seen_from)
+            self._address = reply.seen_from
+            self._address_changed.set()
+        if reply.rules is not None:  # before the jobs that came with them
+            self.gatekeeper.update_rules(reply.rules)
+            self._rules_changed_at = self.last_contact
         if reply.grants:
             self._admit(reply, sent_at)
         if reply.measure:
-            self._benchmark.request(reply.measure)
+            self.benchmark.request(reply.measure)
         if reply.result_deliveries is not None:
-            self._result_delivery.request(reply.result_deliveries)
+            self.result_delivery.request(reply.result_deliveries)
 
     def _admit(self, reply: NextReply, sent_at: float) -> None:
-        # By id first: one reply may repeat a grant.
+        # One reply may repeat a grant.
         grants = {grant.attempt_id: grant for grant in reply.grants}
-        fresh = [grant for id_, grant in grants.items() if not self._table.is_known(id_)]
+        fresh = [grant for id_, grant in grants.items() if not self.table.is_known(id_)]
         if len(fresh) < len(reply.grants):
             _log.warning("the hub granted %d attempts again", len(reply.grants) - len(fresh))
-        admission = self._gatekeeper.admit(
-            reply.model_copy(update={"grants": fresh}), hub_now_s=self._client.hub_now_s()
-        )
-        now = self._clock.boot_time()
-        self._table.hold(grant.attempt_id for grant in fresh)
+        admission = self.gatekeeper.admit(reply.model_copy(update={"grants": fresh}), hub_now_s=self.client.hub_now_s())
+        now = self.clock.boot_time()
+        self.table.hold(grant.attempt_id for grant in fresh)
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
             _log.error("refused attempt %s: %s", attempt_id, why)
-            self._reporter.add_result(attempt_id, failed_result(Reason.NODE_ERROR, f"not run: {why}"))
+            self.reporter.add_result(attempt_id, failed_result(Reason.NODE_ERROR, f"not run: {why}"))
         for attempt_id, why in admission.forbidden:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
-            self._reporter.add_result(attempt_id, self._forbidden(why))
+            self.reporter.add_result(attempt_id, self._forbidden_result(why))
         attempts = [
-            Attempt(grant=grant, spec=spec, sent_at=sent_at, received_at=now)
-            for grant, spec in admission.accepted
+            Attempt(grant=grant, spec=spec, sent_at=sent_at, received_at=now) for grant, spec in admission.accepted
         ]
         if self.state is NodeState.ACTIVE:
             for attempt in attempts:
                 self._log_manifest(attempt)
-                self._watcher.on_start(attempt)
-            self._executor.start(attempts)
+                self.watcher.on_start(attempt)
+            self.executor.start(attempts)
             self._work.set()
             return
         reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
         for attempt in attempts:
-            self._reporter.add_result(attempt.id, returned_result(reason))
+            self.reporter.add_result(attempt.id, returned_result(reason))
 
     def _log_manifest(self, attempt: Attempt) -> None:
         """Log whose job runs and what it may do, one line per kind of job."""
         kind = (attempt.spec.digest, attempt.grant.account_id)
         if kind not in self._logged:
-            self._logged[kind] = None
+            if len(self._logged) >= _LOGGED_MAX:
+                self._logged.clear()
+            self._logged.add(kind)
             _log.info("running %s", manifest(attempt.grant, attempt.spec).sentence)
-            if len(self._logged) > _LOGGED_MAX:
-                self._logged.popitem(last=False)
 
-    def _forbidden(self, why: str) -> AttemptResult:
-        """Right after a change of rules the job may have been in flight, which is nobody's fault. Later it is the hub's."""
-        if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
+    def _forbidden_result(self, why: str) -> AttemptResult:
+        """Right after a change of rules the grant may have been on its way, which is nobody's fault."""
+        if self.clock.boot_time() - self._rules_changed_at < RULES_CHANGED_S:
             return returned_result(Reason.GIVEN_BACK)
         return failed_result(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ time
     async def _tick_loop(self) -> None:
         while True:
-            if self._executor.attempts:
-                await asyncio.sleep(self._limits.tick_s)
+            if self.executor.attempts:
+                await asyncio.sleep(self.limits.tick_s)
             else:
                 self._work.clear()
                 with contextlib.suppress(TimeoutError):
@@ -405,32 +395,30 @@ class NodeLoop:
                         await self._work.wait()
             try:
                 self._stop_unrenewed()
-                if self._executor.tick() or self._take_progress_change():
-                    self._beat.set()
-            except Exception:  # noqa: BLE001 - one bad look at the clock must not end the node
+                if self.executor.tick() or self._take_progress_change():
+                    self._heartbeat_due.set()
+            except Exception:  # noqa: BLE001 - one failed tick must not end the node
                 _log.exception("a tick failed")
 
     def _stop_unrenewed(self) -> None:
-        """Stop attempts that the hub may already have given to another node."""
-        now = self._clock.boot_time()
+        """Stop attempts whose lease was not renewed, before the hub gives them to another node."""
+        now = self.clock.boot_time()
         lost_after_s = self.lease.lost_after_s()
         renewed_at = self.lease.renewed_at
         if now - renewed_at < lost_after_s / 2:
             return
-        for attempt in [one for one in self._executor.attempts.values() if one.stop is None]:
+        for attempt in [one for one in self.executor.attempts.values() if one.stop is None]:
             since = renewed_at if attempt.received_at <= renewed_at else attempt.sent_at
             if now - since > lost_after_s:
-                _log.error(
-                    "stopping attempt %s: its lease was not renewed for %.0f s", attempt.id, now - since
-                )
-                self._executor.stop(attempt, Stop.LEASE_LOST)
+                _log.error("stopping attempt %s: its lease was not renewed for %.0f s", attempt.id, now - since)
+                self.executor.stop(attempt, Stop.LEASE_LOST)
 
     def _take_progress_change(self) -> bool:
-        now = self._clock.steady()
-        if now - self._progress_sent_at < self._limits.progress_gap_s:
+        now = self.clock.steady()
+        if now - self._progress_sent_at < self.limits.progress_gap_s:
             return False
         changed = False
-        for head in self._executor.heads():
+        for head in self.executor.heads():
             if head.announced and head.progress != head.sent_progress:
                 head.sent_progress = head.progress
                 changed = True
@@ -438,33 +426,33 @@ class NodeLoop:
             self._progress_sent_at = now
         return changed
 
-    async def _beat_loop(self) -> None:
-        backoff = Backoff(self._clock, self._limits)
+    async def _heartbeat_loop(self) -> None:
+        backoff = Backoff(self.clock, self.limits)
         while True:
-            await self._beat.wait()
-            self._beat.clear()
-            sent_at = self._clock.boot_time()
+            await self._heartbeat_due.wait()
+            self._heartbeat_due.clear()
+            sent_at = self.clock.boot_time()
             try:
-                reply = await self._client.heartbeat(self._request(wait_ms=0, claim=False))
+                reply = await self.client.heartbeat(self._request(wait_ms=0, claim=False))
             except ComputePoolError as error:
-                # Not fatal: the poll renews too, and decides what a refusal means.
-                self._beat.set()
+                # The poll decides whether a refusal is final.
+                self._heartbeat_due.set()
                 await asyncio.sleep(backoff.delay_s(error))
                 continue
             backoff.reset()
             self._handle(reply, sent_at)
-            await asyncio.sleep(self._limits.heartbeat_gap_s)
+            await asyncio.sleep(self.limits.heartbeat_gap_s)
 
     async def _address_loop(self) -> None:
-        """Have the hub see this node over IPv4 where polls use IPv6, and the reverse: the owner's router has both."""
+        """Learn this node's public IPv4 address where polls use IPv6, and the reverse: jobs may reach neither."""
         while True:
-            await self._seen.wait()
+            await self._address_changed.wait()
             with contextlib.suppress(ComputePoolError):
-                async with self._client.over(IPV4_ONLY if ":" in self._seen_from else IPV6_ONLY) as client:
+                async with self.client.over(IPV4_ONLY if ":" in self._address else IPV6_ONLY) as client:
                     reply = await client.heartbeat(self._request(wait_ms=0, claim=False))
                 if reply.seen_from is not None:
-                    self._nearby.note_public_address(reply.seen_from)
-            await asyncio.sleep(self._limits.net_address_s)
+                    self.nearby.note_public_address(reply.seen_from)
+            await asyncio.sleep(self.limits.net_address_s)
 
 
 def _cancelling() -> bool:

@@ -1,8 +1,8 @@
 """Delivers reports: each is on disk before it is sent, and stays there until the hub has answered it.
 
-Reports that finish while a request is under way travel together with the next one. So a single report leaves at once,
-and a thousand a second share few requests. While attempts wait for others to end, requests keep a small distance, because on
-two cores each one takes time from the jobs.
+Reports that are added while a request is under way share the next one, so a single report leaves at once, and a thousand
+a second need few requests. While attempts wait for others to end, requests are spaced a little, because each one takes
+time from the jobs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,18 @@ from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result
 from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
-from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.identity import UNSIGNED, Identity
 from computepool.agent.hub_link.outbox import Batch, Outbox
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import Reason, Verdict
-from computepool.protocol.nodes.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report
+from computepool.protocol.nodes.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report, ReportAnswer
 
 _log = logging.getLogger(__name__)
 
-#: While a request hangs, finished reports go to the disk at least this often.
+#: While a request hangs, new reports are saved to disk at least this often.
 SPILL_S = 0.5
-#: What one CompleteRequest may carry.
+#: Per CompleteRequest.
 LOGS_MAX = REPORTS_MAX * 4
-_NO_SIGNATURE = "A" * 86
-
-#: Called once per report, when the hub has answered it or it was given up (None).
-OnAnswer = Callable[[str, Verdict | None], None]
 
 
 @dataclass(eq=False)
@@ -43,7 +39,7 @@ class Reporter:
     _: KW_ONLY
     clock: AgentClock
     limits: AgentLimits
-    on_answer: OnAnswer
+    on_settled: Callable[[str], None]  #: called once per attempt, when its report was answered or given up
     is_busy: Callable[[], bool]
 
     def __post_init__(self) -> None:
@@ -68,7 +64,7 @@ class Reporter:
     def add_result(self, attempt_id: str, result: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         try:
             report = result.report(attempt_id)
-        except ValueError as error:  # The wire cannot carry it: broken Unicode, for example.
+        except ValueError as error:  # for example broken Unicode
             report = failed_result(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
         self.add(report, logs)
 
@@ -114,7 +110,7 @@ class Reporter:
         size = 0
         while self._queue and len(reports) < min(self.limits.batch_reports_max, REPORTS_MAX):
             report, texts = self._queue[0]
-            # Only texts can be large; the rest of a report is a few hundred bytes.
+            # Everything but the texts is a few hundred bytes.
             weight = 300 + len(report.result or "") + sum(len(text.text) for text in texts)
             too_many = len(logs) + len(texts) > LOGS_MAX
             if reports and (too_many or size + weight > self.limits.batch_bytes_max):
@@ -123,11 +119,10 @@ class Reporter:
             reports.append(report)
             logs.extend(texts)
             size += weight
-        self._ready.append(self.outbox.put(self._sign(reports, logs)))
+        self._ready.append(self._save(reports, logs))
 
-    def _sign(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
-        request = CompleteRequest(reports=reports, logs=logs, signature=_NO_SIGNATURE)
-        return request.model_copy(update={"signature": self.identity.sign(request.signed_text())})
+    def _save(self, reports: list[Report], logs: list[LogText]) -> Batch:
+        return self.outbox.put(self.identity.signed(CompleteRequest(reports=reports, logs=logs, signature=UNSIGNED)))
 
     async def _deliver_and_spill(self, batch: Batch) -> None:
         delivery = asyncio.create_task(self._deliver(batch))
@@ -144,7 +139,8 @@ class Reporter:
         while open_ids:
             if self.outbox.is_expired(batch):
                 _log.error("discarding %d reports that the hub did not accept in time", len(open_ids))
-                self._give_up(open_ids)
+                for attempt_id in open_ids:
+                    self.on_settled(attempt_id)
                 break
             try:
                 batch = await self._send_ahead(batch)
@@ -159,7 +155,7 @@ class Reporter:
                 for answer in reply.answers:
                     if answer.attempt_id in open_ids:
                         open_ids.discard(answer.attempt_id)
-                        self._receive_verdict(answer.attempt_id, answer.verdict)
+                        self._receive(answer)
                 if open_ids:
                     _log.warning("the hub did not answer %d reports; sending them again", len(open_ids))
                     await self._pause(None)
@@ -182,32 +178,28 @@ class Reporter:
         return self.outbox.without_logs(batch)
 
     async def _handle_refusal(self, batch: Batch, error: ComputePoolError) -> None:
-        """One report that the hub rejects must not hold back the others: send them one by one."""
+        """Send the reports one by one: one that the hub refuses must not hold back the others."""
         reports = batch.request.reports
         if len(reports) == 1:
             _log.error("the hub refused the report of %s: %s", reports[0].attempt_id, error.detail)
-            self._give_up({reports[0].attempt_id})
+            self.on_settled(reports[0].attempt_id)
             self.outbox.remove(batch)
             return
         parts = []
         for report in reports:
             logs = [text for text in batch.request.logs if text.attempt_id == report.attempt_id]
-            parts.append(self.outbox.put(self._sign([report], logs)))
+            parts.append(self._save([report], logs))
         self.outbox.remove(batch)
         for part in parts:
             await self._deliver(part)
+
+    def _receive(self, answer: ReportAnswer) -> None:
+        if answer.verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
+            _log.warning("the hub answered %s for attempt %s", answer.verdict, answer.attempt_id)
+        self.on_settled(answer.attempt_id)
 
     async def _pause(self, error: ComputePoolError | None) -> None:
         delay_s = self._backoff.delay_s(error)
         if error is not None:
             _log.warning("reports are saved; retrying in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
-
-    def _receive_verdict(self, attempt_id: str, verdict: Verdict) -> None:
-        if verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
-            _log.warning("the hub answered %s for attempt %s", verdict, attempt_id)
-        self.on_answer(attempt_id, verdict)
-
-    def _give_up(self, attempt_ids: set[str]) -> None:
-        for attempt_id in attempt_ids:
-            self.on_answer(attempt_id, None)

@@ -1,7 +1,7 @@
-"""A thin HTTP/1.1 client for what a node says all the time: a general one costs more than the work.
+"""A thin HTTP/1.1 client for frequent requests, for which a general one costs more than the work.
 
-One request at a time on each connection, which is kept for the next. It knows bytes and deadlines, no redirects and no
-proxies; where there is a proxy, the general client is used (hub_client.py).
+Each connection carries one request at a time and is kept for the next. There are no redirects and no proxies; where there
+is a proxy, the general client is used (hub_client.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ _BROKEN = (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError)
 
 
 class WireError(Exception):
-    """The other side was not reached, broke off, or does not speak HTTP."""
+    """The other side was not reached, broke off, or does not use HTTP."""
 
 
 class WireReply(NamedTuple):
@@ -33,7 +34,7 @@ class WireReply(NamedTuple):
 
     @property
     def is_plain_success(self) -> bool:
-        """True if the body is what the hub said, as it is."""
+        """True if the body needs no decoding."""
         return 200 <= self.status < 300 and b"content-encoding" not in self.headers
 
 
@@ -42,11 +43,11 @@ class _Address(NamedTuple):
     port: int
     secure: bool
     prefix: str
-    name: str  #: as the Host header says it
+    name: str  #: for the Host header
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -58,92 +59,83 @@ class _Line:
         self.writer.close()
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Wire:
     connect_timeout_s: float
-    _idle: dict[_Address, list[_Line]] = field(default_factory=dict)
-    _addresses: dict[str, _Address] = field(default_factory=dict)
-    _trust: ssl.SSLContext | None = None
+    _idle: dict[_Address, list[_Connection]] = field(default_factory=dict, init=False)
 
     async def post(
         self, url: str, path: str, *, body: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> WireReply:
-        """`url`: of the hub, under which the path is."""
-        address = self._address(url)
-        lines = [
-            f"POST {address.prefix}{path} HTTP/1.1",
-            f"host: {address.name}",
-            "accept-encoding: identity",
-        ]
+        """`url`: the hub's, without the path."""
+        address = _address_of(url)
+        lines = [f"POST {address.prefix}{path} HTTP/1.1", f"host: {address.name}", "accept-encoding: identity"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         request = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1") + body
-        line = await self._line(address)
+        connection = await self._connect(address)
         try:
             async with asyncio.timeout(timeout_s):
-                line.writer.write(request)
-                await line.writer.drain()
-                reply, stays = await _read_reply(line.reader)
+                connection.writer.write(request)
+                await connection.writer.drain()
+                reply, stays = await _read_reply(connection.reader)
         except BaseException as error:
-            line.close()
+            connection.close()
             if isinstance(error, _BROKEN):
                 raise WireError(str(error) or type(error).__name__) from error
             raise
-        self._put_back(address, line, stays=stays)
+        self._put_back(address, connection, stays=stays)
         return reply
 
     async def close(self) -> None:
-        lines = [line for idle in self._idle.values() for line in idle]
+        connections = [connection for idle in self._idle.values() for connection in idle]
         self._idle.clear()
-        for line in lines:
-            line.close()
-        await asyncio.gather(*(line.writer.wait_closed() for line in lines), return_exceptions=True)
+        for connection in connections:
+            connection.close()
+        await asyncio.gather(*(one.writer.wait_closed() for one in connections), return_exceptions=True)
 
-    async def _line(self, address: _Address) -> _Line:
+    async def _connect(self, address: _Address) -> _Connection:
         idle = self._idle.get(address, [])
         while idle:
-            line = idle.pop()
-            if line.is_open:
-                return line
-            line.close()
-        trust = self._trusted() if address.secure else None
+            connection = idle.pop()
+            if connection.is_open:
+                return connection
+            connection.close()
+        trust = self._trust if address.secure else None
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                return _Line(
-                    *await asyncio.open_connection(address.host, address.port, ssl=trust, limit=_HEAD_MAX)
-                )
+                streams = await asyncio.open_connection(address.host, address.port, ssl=trust, limit=_HEAD_MAX)
+                return _Connection(*streams)
         except _BROKEN as error:
             raise WireError(str(error) or type(error).__name__) from error
 
-    def _put_back(self, address: _Address, line: _Line, *, stays: bool) -> None:
+    def _put_back(self, address: _Address, connection: _Connection, *, stays: bool) -> None:
         idle = self._idle.setdefault(address, [])
-        if stays and line.is_open and len(idle) < _IDLE_MAX:
-            idle.append(line)
+        if stays and connection.is_open and len(idle) < _IDLE_MAX:
+            idle.append(connection)
         else:
-            line.close()
+            connection.close()
 
-    def _trusted(self) -> ssl.SSLContext:
-        self._trust = self._trust or httpx2.create_ssl_context()
-        return self._trust
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        return httpx2.create_ssl_context()
 
-    def _address(self, url: str) -> _Address:
-        known = self._addresses.get(url)
-        if known is None:
-            try:
-                parts = urlsplit(url)
-                secure = parts.scheme == "https"
-                port = parts.port or (443 if secure else 80)
-                name = parts.netloc.rpartition("@")[2]
-                known = _Address(parts.hostname or "", port, secure, parts.path.rstrip("/"), name)
-            except ValueError as error:
-                raise WireError(str(error)) from error
-            self._addresses[url] = known
-        return known
+
+@cache
+def _address_of(url: str) -> _Address:
+    try:
+        parts = urlsplit(url)
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+    except ValueError as error:
+        raise WireError(str(error)) from error
+    name = parts.netloc.rpartition("@")[2]
+    return _Address(parts.hostname or "", port, secure, parts.path.rstrip("/"), name)
 
 
 async def _read_reply(reader: asyncio.StreamReader) -> tuple[WireReply, bool]:
-    """The reply, and whether another request may follow on the same connection."""
+    """The reply; True if another request may follow on the same connection."""
     version, status, headers = await _read_head(reader)
-    while 100 <= status < 200:  # news on the way to a reply
+    while 100 <= status < 200:  # informational, before the reply
         version, status, headers = await _read_head(reader)
     stays = version == b"HTTP/1.1" and headers.get(b"connection", b"").lower() != b"close"
     if status in _NO_BODY:

@@ -1,8 +1,8 @@
 """Network access of jobs: a proxy per job that reaches the hosts the job listed, and nothing near the owner.
 
-It listens on a unix socket in the job's sandbox, which has no other network. Names are resolved here, every address is
-checked (core/network.py), and the connection goes to a checked address, so that changing DNS replies gain nothing. Input
-from the job is untrusted and bounded by AgentLimits.
+It listens on a unix socket in the job's sandbox, which has no other network. The proxy resolves names, checks every address
+(core/network.py), and connects to an address that it checked, so that changing DNS replies gain nothing. Input from the job
+is untrusted and bounded by AgentLimits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.network.egress_requests import Ask, RequestRefused, parse_head
+from computepool.agent.network.egress_requests import EgressRequest, RequestRefused, parse_head
 from computepool.agent.network.egress_shim import PORT
 from computepool.agent.network.lookups import Lookups, Resolve
 from computepool.agent.network.nearby import Nearby
@@ -33,13 +33,13 @@ _TRIES = 4
 _CHUNK = 64 * 1024
 _REFUSALS_LOGGED = 20
 
-#: Connections beyond the job's own limit that still get an answer, as a multiple of it.
+#: Connections that get an answer, as a multiple of the job's limit: those beyond the limit are told so.
 _ANSWERED = 4
 _LINGER_S = 1.0
 _LOOKUPS_PER_JOB = 4
 
 _ADDRESS = f"http://127.0.0.1:{PORT}"
-#: For the job. Programs disagree about the case.
+#: The job's variables. Programs disagree about the case.
 VARIABLES = {
     **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), _ADDRESS),
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _ADDRESS),
@@ -51,25 +51,20 @@ class Egress:
     """Makes proxies that enforce the owner's network rules."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        limits: AgentLimits,
-        private: Sequence[Network] = (),
-        resolve: Resolve | None = None,
+        self, folder: Path, *, limits: AgentLimits, private: Sequence[Network] = (), resolve: Resolve | None = None
     ) -> None:
         self.limits = limits
         self._folder = folder
         self._private = tuple(private)
         self._resolve = resolve or Lookups().resolve
-        self.near = Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
+        self.nearby = Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
     async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
         """Start a proxy for one job; the caller closes it. `label`: its name in the log.
 
         `trusted`: the owner chose the hosts, so local addresses are allowed.
         """
-        # The name need not be secret: whoever connects reaches no more than the job.
+        # The name need not be secret: whoever connects reaches no more than the job does.
         folder = self._folder / f"net-{secrets.token_hex(8)}"
         folder.mkdir(mode=0o711, parents=True)
         proxy = EgressProxy(self, tuple(targets), folder, label=label, trusted=trusted)
@@ -81,17 +76,17 @@ class Egress:
         return proxy
 
     async def addresses(self, host: str, port: int, *, trusted: bool = False) -> list[Address]:
-        """Resolve a host and check every address, unless it is `trusted`. Raises RequestRefused."""
-        plain = network.literal(host)
+        """Resolve a host and check every address, unless the host is `trusted`. Raises RequestRefused."""
+        literal = network.literal(host)
         try:
-            found = [plain] if plain is not None else list(await self._resolve(host, port))
+            found = [literal] if literal is not None else list(await self._resolve(host, port))
         except (OSError, UnicodeError):
             found = []
         if not found:
             raise RequestRefused(502, f"{host} has no address.")
         if trusted:
             return found
-        near = self.near.networks()
+        near = self.nearby.networks()
         for address in found:
             if why := network.refusal(address, admitted=self._private, near=near):
                 raise RequestRefused(403, f"{host}: {why}, which jobs cannot reach.")
@@ -99,36 +94,29 @@ class Egress:
 
 
 class EgressProxy:
-    """The proxy of one job. Counts traffic; `close` ends every connection."""
+    """The proxy of one job. `close` ends every connection."""
 
-    def __init__(
-        self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool
-    ) -> None:
+    def __init__(self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool) -> None:
         self.folder = folder
-        self.targets = targets
-        self.received = 0  #: bytes from the network to the job, of all time
+        self.received = 0  #: bytes from the network to the job, since `take_bytes_used`
         self.sent = 0
         self._egress = egress
+        self._targets = targets
         self._limits = egress.limits
         self._label = label
         self._trusted = trusted
-        self._taken = (0, 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._logged = 0
-        self._resting = False
+        self._refusals = 0
+        self._paused = False
         self._lookups = asyncio.Semaphore(_LOOKUPS_PER_JOB)
-
-    @property
-    def connections(self) -> int:
-        return len(self._tasks)
 
     async def start(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(self.folder, SOCKET) as path:
                 listener.bind(path)
-            # The job has a uid of its own, not known yet.
+            # The job's uid is not known yet.
             (self.folder / SOCKET).chmod(0o666)
             self._server = await asyncio.start_unix_server(
                 self._accept, sock=listener, limit=self._limits.net_head_bytes_max, backlog=128
@@ -145,63 +133,62 @@ class EgressProxy:
             task.cancel()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def rest(self) -> None:
-        """No job uses it now: close all connections and accept none until `resume`."""
-        self._resting = True
+    def pause(self) -> None:
+        """Close all connections and accept none until `resume`: no job uses the proxy now."""
+        self._paused = True
         for task in list(self._tasks):
             task.cancel()
 
     def resume(self) -> None:
-        self._resting = False
+        self._paused = False
 
     def bytes_used(self) -> tuple[int, int]:
-        """Bytes in and out since `take`."""
-        return self.received - self._taken[0], self.sent - self._taken[1]
+        """Bytes in and out since `take_bytes_used`."""
+        return self.received, self.sent
 
     def take_bytes_used(self) -> tuple[int, int]:
-        """Return `bytes_used()` and reset: what follows belongs to the worker's next call."""
+        """Return `bytes_used()` and start again: later bytes belong to the worker's next call."""
         used = self.bytes_used()
-        self._taken = (self.received, self.sent)
+        self.received = self.sent = 0
         return used
 
     # ------------------------------------------------------------ one connection
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._resting or len(self._tasks) >= _ANSWERED * self._limits.net_connections_max:
+        if self._paused or len(self._tasks) >= _ANSWERED * self._limits.net_connections_max:
             writer.transport.abort()
             return
-        # The job's limit itself is checked in the task: a refusal must be written too.
+        # The task checks the job's limit, because it can also write the refusal.
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far: asyncio.StreamWriter | None = None
+        host_writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(self._limits.net_head_s):
-                ask = await self._ask(reader)
+                request = await self._read_request(reader)
             async with asyncio.timeout(self._limits.net_connect_s):
-                far_reader, far = await self._connect(ask)
-            for way in (writer, far):
-                way.transport.set_write_buffer_limits(high=0)  # `drain` then means: all of it is on its way.
-            writer.write(ask.reply)
-            far.write(ask.head)
-            self.sent += len(ask.head)
-            await self._carry(reader, writer, far_reader=far_reader, far=far)
+                host_reader, host_writer = await self._connect(request)
+            for end in (writer, host_writer):
+                end.transport.set_write_buffer_limits(high=0)  # Then `drain` waits until everything is sent.
+            writer.write(request.reply)
+            host_writer.write(request.head)
+            self.sent += len(request.head)
+            await self._relay(reader, writer, host_reader=host_reader, host_writer=host_writer)
         except RequestRefused as refused:
             self._log_refusal(refused)
-            await self._answer(reader, writer, refused)
+            await self._refuse(reader, writer, refused)
         except TimeoutError:
-            if far is None:
+            if host_writer is None:
                 late = RequestRefused(504, "The host, or the request, took too long.")
-                await self._answer(reader, writer, late)
+                await self._refuse(reader, writer, late)
         except (OSError, asyncio.IncompleteReadError):
             pass  # One of the two has gone.
         finally:
-            for end in (writer, far):
-                if end is not None:
-                    end.transport.abort()
+            for end in filter(None, (writer, host_writer)):
+                end.transport.abort()
 
-    async def _ask(self, reader: asyncio.StreamReader) -> Ask:
+    async def _read_request(self, reader: asyncio.StreamReader) -> EgressRequest:
         if len(self._tasks) > self._limits.net_connections_max:
             most = self._limits.net_connections_max
             raise RequestRefused(503, f"The job has reached its limit of {most} open connections.")
@@ -209,35 +196,33 @@ class EgressProxy:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             raise RequestRefused(431, "The request's head is too long.") from None
-        ask = parse_head(head)
-        if not network.admitted_by(self.targets, ask.host, ask.port):
-            raise RequestRefused(403, f"{ask.host}:{ask.port} is not in the job's list of hosts (--net).")
+        request = parse_head(head)
+        if not network.admitted_by(self._targets, request.host, request.port):
+            raise RequestRefused(403, f"{request.host}:{request.port} is not in the job's list of hosts (--net).")
         self._check_bytes()
-        return ask
+        return request
 
     def _check_bytes(self) -> None:
         if sum(self.bytes_used()) >= self._limits.net_bytes_max:
-            raise RequestRefused(
-                403, f"The job has used up its {self._limits.net_bytes_max} bytes of network traffic."
-            )
+            raise RequestRefused(403, f"The job has used up its {self._limits.net_bytes_max} bytes of network traffic.")
 
-    async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, request: EgressRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._lookups:
-            addresses = await self._egress.addresses(ask.host, ask.port, trusted=self._trusted)
+            addresses = await self._egress.addresses(request.host, request.port, trusted=self._trusted)
         for address in addresses[:_TRIES]:
             with contextlib.suppress(OSError):
-                return await asyncio.open_connection(str(address), ask.port, limit=_CHUNK)
-        raise RequestRefused(502, f"{ask.host}:{ask.port} does not answer.")
+                return await asyncio.open_connection(str(address), request.port, limit=_CHUNK)
+        raise RequestRefused(502, f"{request.host}:{request.port} does not answer.")
 
-    async def _carry(
+    async def _relay(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        far_reader: asyncio.StreamReader,
-        far: asyncio.StreamWriter,
+        host_reader: asyncio.StreamReader,
+        host_writer: asyncio.StreamWriter,
     ) -> None:
-        """Copy both ways until both sides have ended or the connection is idle for too long."""
+        """Copy both ways until both sides have ended, or the connection is idle for too long."""
         loop, idle_s = asyncio.get_running_loop(), self._limits.net_idle_s
 
         async def flow(source: asyncio.StreamReader, target: asyncio.StreamWriter, *, inwards: bool) -> None:
@@ -254,32 +239,32 @@ class EgressProxy:
 
         async with asyncio.timeout(idle_s) as deadline:
             flows = [
-                loop.create_task(flow(reader, far, inwards=False)),
-                loop.create_task(flow(far_reader, writer, inwards=True)),
+                loop.create_task(flow(reader, host_writer, inwards=False)),
+                loop.create_task(flow(host_reader, writer, inwards=True)),
             ]
             try:
                 done, _ = await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     if isinstance(error := task.exception(), RequestRefused):
-                        # In the middle of a stream it is too late for a reply.
+                        # In the middle of a stream it is too late for an answer.
                         self._log_refusal(error)
             finally:
                 for task in flows:
                     task.cancel()
                 await asyncio.gather(*flows, return_exceptions=True)
 
-    async def _answer(
+    async def _refuse(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: RequestRefused
     ) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LINGER_S):
                 writer.write(refused.response())
                 writer.write_eof()
-                # Closed with something unread, the socket would take the answer back.
+                # A socket that is closed with unread input discards its output, and so the answer.
                 while await reader.read(_CHUNK):
                     pass
 
     def _log_refusal(self, refused: RequestRefused) -> None:
-        self._logged += 1
-        if self._logged <= _REFUSALS_LOGGED:
+        self._refusals += 1
+        if self._refusals <= _REFUSALS_LOGGED:
             _log.info("network of %s: %s", self._label or "a job", refused.sentence)

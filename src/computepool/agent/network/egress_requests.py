@@ -1,4 +1,4 @@
-"""HTTP requests of jobs to the proxy: parsed strictly, refused with a message."""
+"""Parses HTTP requests of jobs to the proxy, strictly, and makes the answer to a refused one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from computepool.core.network import clean_host
 
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 #: Headers for the proxy only, or set by the proxy itself.
-_NOT_PASSED_ON = frozenset(
-    b"connection host keep-alive proxy-authorization proxy-connection te upgrade".split()
-)
+_NOT_PASSED_ON = frozenset(b"connection host keep-alive proxy-authorization proxy-connection te upgrade".split())
 _DEFAULT_PORT = 80
 
 
 class RequestRefused(Exception):
-    """The reply to a request that is refused. The sentence is plain ASCII."""
+    """A refused request. The sentence is plain ASCII."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -24,7 +22,7 @@ class RequestRefused(Exception):
 
     def response(self) -> bytes:
         body = f"{self.sentence}\n".encode()
-        # In the first line too: of a CONNECT that is all most programs show.
+        # The sentence is in the first line, too: that is all that most programs show of a refused CONNECT.
         head = (
             f"HTTP/1.1 {self.status} {self.sentence}\r\nContent-Type: text/plain\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -33,30 +31,31 @@ class RequestRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class EgressRequest:
     host: str
     port: int
     reply: bytes = b""  #: to the job, once connected
     head: bytes = b""  #: to the host
 
 
-def parse_head(head: bytes) -> Ask:
+def parse_head(head: bytes) -> EgressRequest:
     """Parse a request head, which ends with an empty line. Raises RequestRefused."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     words = first.split(b" ")
-    plain = len(words) == 3 and all(byte > 0x20 for byte in words[1])
-    if not plain or words[2] not in (b"HTTP/1.1", b"HTTP/1.0") or not words[0].isalpha():
+    is_request = len(words) == 3 and words[0].isalpha() and all(byte > 0x20 for byte in words[1])
+    if not is_request or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise RequestRefused(400, "This is not an HTTP proxy request.")
-    if words[0] == b"CONNECT":
-        host, port = _authority(words[1], default=None)
-        return Ask(host, port, reply=_CONNECTED)
-    if not words[1].lower().startswith(b"http://"):
+    method, url, _ = words
+    if method == b"CONNECT":
+        host, port = _authority(url, default=None)
+        return EgressRequest(host, port, reply=_CONNECTED)
+    if not url.lower().startswith(b"http://"):
         raise RequestRefused(400, "Ask for http://host/path, or CONNECT host:port.")
-    rest = words[1][len(b"http://") :]
+    rest = url[len(b"http://") :]
     end = min((at for at in map(rest.find, (b"/", b"?", b"#")) if at >= 0), default=len(rest))
     host, port = _authority(rest[:end], default=_DEFAULT_PORT)
     path = rest[end:] if rest[end : end + 1] == b"/" else b"/" + rest[end:]
-    return Ask(host, port, head=_origin_head(words[0], path, lines, authority=rest[:end]))
+    return EgressRequest(host, port, head=_origin_head(method, path, lines, authority=rest[:end]))
 
 
 def _authority(text: bytes, *, default: int | None) -> tuple[str, int]:

@@ -1,8 +1,8 @@
 """The program inside the sandbox between a job and the agent's proxy.
 
-Runs as a script with the standard library alone: listens on the sandbox's loopback, starts the job, and copies bytes to
-and from the unix socket that the agent mounted. It enforces nothing; a job that replaces it gains nothing. It ends with
-the job, with the job's exit code.
+A script with the standard library alone. It listens on the sandbox's loopback, starts the job, and copies bytes to and from
+the unix socket that the agent mounted. It enforces nothing, so a job that replaces it gains nothing. It ends with the job,
+with the job's exit code.
 
     python3 -I -S egress_shim.py SOCKET COMMAND [ARGUMENT …]
 """
@@ -17,88 +17,89 @@ import socket
 import sys
 
 PORT = 3128
-#: Connections at once. The agent's own limit is lower; this one saves the job's descriptors.
-_PAIRS_MAX = 256
+#: Connections at once. The agent's limit is lower; this one saves the job's descriptors.
+_CONNECTIONS_MAX = 256
 _CHUNK = 64 * 1024
 _CANNOT_RUN = 127
 
 
-class Flow:
-    """One direction of a connection; buffers at most one chunk."""
+class End:
+    """One end of a connection, and the bytes that wait to be written to it: at most one chunk."""
 
-    def __init__(self, source: socket.socket, target: socket.socket) -> None:
-        self.source, self.target = source, target
-        self.held = b""
-        self.ended = False  #: end of file was passed on to the target
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.other = self
+        self.pending = b""
+        self.ended = False  #: It has sent everything, and the other end knows.
+
+    def connect(self, other: End) -> None:
+        self.other, other.other = other, self
+
+    @property
+    def events(self) -> int:
+        """What to wait for: what this end sends is read only when the other end has taken everything."""
+        read = selectors.EVENT_READ if not self.ended and not self.other.pending else 0
+        return read | (selectors.EVENT_WRITE if self.pending else 0)
 
     def read(self) -> None:
-        data = self.source.recv(_CHUNK)
+        data = self.sock.recv(_CHUNK)
         if data:
-            self.held = data
-            self.write()
+            self.other.pending = data
+            self.other.write()
         else:
             self.ended = True
-            self.target.shutdown(socket.SHUT_WR)
+            self.other.sock.shutdown(socket.SHUT_WR)
 
     def write(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self.held = self.held[self.target.send(self.held) :]
-
-
-class Pair:
-    def __init__(self, near: socket.socket, far: socket.socket) -> None:
-        self.out, self.back = Flow(near, far), Flow(far, near)
-
-    @property
-    def sides(self) -> tuple[tuple[socket.socket, Flow, Flow], ...]:
-        """Each socket with the flow that reads it and the one that writes it."""
-        return (self.out.source, self.out, self.back), (self.back.source, self.back, self.out)
-
-    @property
-    def over(self) -> bool:
-        return self.out.ended and self.back.ended
+            self.pending = self.pending[self.sock.send(self.pending) :]
 
 
 class Shim:
     def __init__(self, address: str) -> None:
         self._address = address
         self._selector = selectors.DefaultSelector()
-        self._pairs: set[Pair] = set()
+        self._connections = 0
         self._listener = socket.create_server(("127.0.0.1", PORT), backlog=64)
         self._listener.setblocking(False)
-        self._woken, self._wakes = socket.socketpair()
-        self._woken.setblocking(False)
-        self._wakes.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        self._listen()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        self._wait_for(self._listener, selectors.EVENT_READ)
 
     def start(self, argv: list[str]) -> int:
-        """Start the job and return its pid. It inherits what is inheritable; our own sockets are not."""
-        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        """Start the job and return its pid. It inherits what is inheritable; the shim's own sockets are not."""
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         pid = os.fork()
         if pid == 0:
-            _become(argv)
+            _exec(argv)
         return pid
 
     def serve(self, child: int) -> int:
         """Serve until the child ends; returns its exit code as a shell would."""
         while True:
             for key, events in self._selector.select():
-                if key.fileobj is self._woken:
+                if key.fileobj is self._wake_reader:
                     with contextlib.suppress(BlockingIOError):
-                        self._woken.recv(_CHUNK)
+                        self._wake_reader.recv(_CHUNK)
                 elif key.fileobj is self._listener:
                     self._accept()
                 else:
-                    self._move(key.data, events, side=key.fileobj)
+                    self._move(key.data, events)
             status = _reap(child)
             if status is not None:
                 return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
-    def _listen(self) -> None:
-        if len(self._pairs) < _PAIRS_MAX and self._listener not in self._selector.get_map():
-            self._selector.register(self._listener, selectors.EVENT_READ)
+    def _wait_for(self, sock: socket.socket, events: int, end: End | None = None) -> None:
+        known = sock in self._selector.get_map()
+        if events and known:
+            self._selector.modify(sock, events, end)
+        elif events:
+            self._selector.register(sock, events, end)
+        elif known:
+            self._selector.unregister(sock)
 
     def _accept(self) -> None:
         try:
@@ -113,54 +114,37 @@ class Shim:
             near.close()
             far.close()
             return
-        near.setblocking(False)
-        far.setblocking(False)
-        pair = Pair(near, far)
-        self._pairs.add(pair)
-        self._watch(pair)
-        if len(self._pairs) >= _PAIRS_MAX:
-            self._selector.unregister(self._listener)
+        ends = End(near), End(far)
+        ends[0].connect(ends[1])
+        for end in ends:
+            end.sock.setblocking(False)
+            self._wait_for(end.sock, end.events, end)
+        self._connections += 1
+        if self._connections >= _CONNECTIONS_MAX:
+            self._wait_for(self._listener, 0)
 
-    def _move(self, pair: Pair, events: int, *, side: object) -> None:
-        if pair not in self._pairs:
-            return  # closed by an event of its other side, in the same round
+    def _move(self, end: End, events: int) -> None:
+        if end.sock.fileno() < 0:
+            return  # An event of the other end has closed it in this round.
         try:
-            for own, reads, writes in pair.sides:
-                if own is side and events & selectors.EVENT_WRITE and writes.held:
-                    writes.write()
-                if own is side and events & selectors.EVENT_READ and not reads.held and not reads.ended:
-                    reads.read()
+            if events & end.events & selectors.EVENT_WRITE:
+                end.write()
+            if events & end.events & selectors.EVENT_READ:
+                end.read()
         except OSError:
-            self._close(pair)
-            return
-        if pair.over:
-            self._close(pair)
-        else:
-            self._watch(pair)
-
-    def _watch(self, pair: Pair) -> None:
-        for own, reads, writes in pair.sides:
-            events = 0 if reads.held or reads.ended else selectors.EVENT_READ
-            events |= selectors.EVENT_WRITE if writes.held else 0
-            known = own in self._selector.get_map()
-            if events and known:
-                self._selector.modify(own, events, pair)
-            elif events:
-                self._selector.register(own, events, pair)
-            elif known:
-                self._selector.unregister(own)
-
-    def _close(self, pair: Pair) -> None:
-        self._pairs.discard(pair)
-        for own, _, _ in pair.sides:
-            if own in self._selector.get_map():
-                self._selector.unregister(own)
-            own.close()
-        self._listen()
+            end.ended = end.other.ended = True
+        over = end.ended and end.other.ended
+        for each in (end, end.other):
+            self._wait_for(each.sock, 0 if over else each.events, each)
+            if over:
+                each.sock.close()
+        if over:
+            self._connections -= 1
+            self._wait_for(self._listener, selectors.EVENT_READ)
 
 
-def _become(argv: list[str]) -> None:
-    """In the child: exec the job with default signal handling."""
+def _exec(argv: list[str]) -> None:
+    """In the child: run the job with default signal handling."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
@@ -174,7 +158,7 @@ def _become(argv: list[str]) -> None:
 
 
 def _reap(child: int) -> int | None:
-    """The child's wait status, if it ended. Reaps all others too: in gVisor this program is pid 1."""
+    """The child's wait status, if it has ended. Reaps all others, too: in gVisor this program is pid 1."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -185,25 +169,20 @@ def _reap(child: int) -> int | None:
     return None
 
 
-def _let_go() -> None:
-    """Close the streams that belong to the job."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    os.close(null)
-
-
 def main() -> None:
     address, argv = sys.argv[1], sys.argv[2:]
     inherited = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]
     shim = Shim(address)
     child = shim.start(argv)
     for fd in inherited:
-        # One of them was the listing's own, and its number may be in use again by now: only what is inheritable goes.
+        # One was the listing's own, and by now its number may be in use again. Only the job's are inheritable.
         with contextlib.suppress(OSError):
             if os.get_inheritable(fd):
                 os.close(fd)
-    _let_go()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)  # These belong to the job.
+    os.close(null)
     os._exit(shim.serve(child))
 
 

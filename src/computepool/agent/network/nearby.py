@@ -1,7 +1,7 @@
 """Networks near this node that a job must not reach, although their addresses look public.
 
-Its interfaces, its routes (a VPN leads into a company's public addresses), and the address at which the hub sees it:
-behind NAT that is the owner's router, which often answers its own network there.
+Those are the networks of its interfaces and routes (a VPN leads to a company's public addresses), and the address at which
+the hub sees the node: behind NAT that is the owner's router, which often serves its own network there.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 import psutil
 
-from computepool.core.network import Address, Network, unwrap
+from computepool.core.network import Network, unwrap
 
 _log = logging.getLogger(__name__)
 
 _REFRESH_S = 30.0
-#: A wider one (a point-to-point link may say /0, a tunnel 0.0.0.0/1) would close the whole internet.
+#: A wider network (a point-to-point link may have /0, a tunnel 0.0.0.0/1) would close the whole internet.
 _BITS_MIN = 8
-#: A node has few addresses at a time; a hub that is broken into must not fill the memory.
+#: A node has few addresses at a time; a compromised hub must not fill the memory.
 _PUBLIC_MAX = 64
 
 
@@ -43,7 +43,9 @@ class Nearby:
         except ValueError:
             _log.warning("the hub sees this node at %r, which is not an address", text)
             return
-        network = site_of(address, self._site_bits)
+        # IPv6: the whole block that a provider assigns to one customer.
+        bits = self._site_bits if address.version == 6 else 32
+        network = ipaddress.ip_network((address, bits), strict=False)
         if network not in self._public:
             _log.info("the hub sees this node at %s: jobs cannot reach %s", address, network)
         self._public[network] = None
@@ -54,28 +56,18 @@ class Nearby:
     def networks(self) -> tuple[Network, ...]:
         now = self._clock()
         if now - self._local_at > _REFRESH_S:
-            self._local = tuple(
-                {widen(network, self._site_bits) for network in (*interface_networks(), *route_networks())}
-            )
+            self._local = tuple({self._widen(network) for network in (*interface_networks(), *route_networks())})
             self._local_at = now
         return (*self._local, *self._public)
 
-
-def site_of(address: Address, ipv6_bits: int) -> Network:
-    """The site of an address: one IPv4 address, or the IPv6 block that providers assign to a customer."""
-    bits = ipv6_bits if address.version == 6 else 32
-    return ipaddress.ip_network((address, bits), strict=False)
-
-
-def widen(network: Network, ipv6_bits: int) -> Network:
-    """Other networks of the same site are near, too."""
-    if network.version == 6 and network.prefixlen > ipv6_bits and network.is_global:
-        return network.supernet(new_prefix=ipv6_bits)
-    return network
+    def _widen(self, network: Network) -> Network:
+        """Other IPv6 networks of the same customer are near, too."""
+        if network.version == 6 and network.prefixlen > self._site_bits and network.is_global:
+            return network.supernet(new_prefix=self._site_bits)
+        return network
 
 
 def interface_networks() -> Iterator[Network]:
-    """The networks of this machine's interfaces."""
     for addresses in psutil.net_if_addrs().values():
         for entry in addresses:
             if entry.family not in (socket.AF_INET, socket.AF_INET6):
@@ -97,7 +89,7 @@ def _interface(address: str, mask: str | None) -> Network:
 
 
 def route_networks(proc: Path = Path("/proc/net")) -> Iterator[Network]:
-    """The networks of this machine's routes, except the default route; none if the system cannot tell."""
+    """The networks of this machine's routes, except the default route; empty if the system cannot tell."""
     for name, parse in (("route", _route_v4), ("ipv6_route", _route_v6)):
         try:
             lines = (proc / name).read_text().splitlines()

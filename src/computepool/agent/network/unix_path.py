@@ -1,4 +1,4 @@
-"""Paths of unix sockets, which are limited to 108 bytes: a path through a folder's descriptor always fits."""
+"""Paths of unix sockets, which are limited to 108 bytes. A path through a folder's descriptor always fits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_CHARS_MAX = 100
+_BYTES_MAX = 100
 
 
 @contextlib.contextmanager
 def short_path(folder: Path, name: str) -> Iterator[str]:
     path = str(folder / name)
-    if len(path.encode()) < _CHARS_MAX or not Path("/proc/self/fd").is_dir():
+    if len(path.encode()) < _BYTES_MAX:
         yield path
         return
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -23,7 +23,7 @@ SOCKET = "agent.sock"
 COMMANDS = ("status", "pause", "resume", "drain", "rekey", "leave", "leave_now", "clear_cache")
 _LINE_MAX = 1024 * 1024
 _TIMEOUT_S = 5.0
-_SLOW_S = 30.0  #: a new key waits for the disk and for the hub, and a large cache for the disk
+_SLOW_S = 30.0  #: a new key waits for the disk and the hub, clearing a large cache for the disk
 _SLOW = ("rekey", "clear_cache")
 
 Handler = Callable[[str], Awaitable[dict[str, Any]]]
@@ -82,13 +82,9 @@ def call(data_dir: Path, command: str) -> dict[str, Any]:
             connection.sendall(json.dumps({"do": command}).encode() + b"\n")
             line = connection.makefile("rb").readline(_LINE_MAX)
         except PermissionError as error:
-            raise Unavailable(
-                f"The agent in {data_dir} belongs to another user; run this as that user."
-            ) from error
+            raise Unavailable(f"The agent in {data_dir} belongs to another user; run this as that user.") from error
         except OSError as error:
-            raise Unavailable(
-                f"No agent is running on {data_dir}; start it with `pool node start`."
-            ) from error
+            raise Unavailable(f"No agent is running on {data_dir}; start it with `pool node start`.") from error
     try:
         reply: dict[str, Any] = json.loads(line)
     except ValueError as error:

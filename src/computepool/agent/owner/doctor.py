@@ -1,4 +1,4 @@
-"""Checks whether this machine is fit to be a node, with a fix for each check that fails."""
+"""Checks of this machine's fitness to be a node, with a fix for each check that fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from computepool.agent.clock import AgentClock, SystemAgentClock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import benchmark, driver
@@ -53,9 +53,13 @@ class DoctorCheck:
 _ok, _warn, _fail = (partial(DoctorCheck, health) for health in (Health.OK, Health.WARN, Health.FAIL))
 
 
+def _ok_or_warn(name: str, detail: str, *, warn: bool, fix: str) -> DoctorCheck:
+    return _warn(name, detail, fix) if warn else _ok(name, detail)
+
+
 def check_all(config: AgentConfig, clock: AgentClock | None = None) -> list[DoctorCheck]:
-    """Run every check. Takes a few seconds, because the sandboxes are really attacked."""
-    checks = asyncio.run(_hub(config, clock or SystemAgentClock()))
+    """Run every check. Takes a few seconds: the sandboxes are attacked, and the machine is measured."""
+    checks = asyncio.run(_hub(config, clock or AgentClock()))
     checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_gvisor_cards(config)]
     checks += [*_speed(config), *_uv(config), *_other_pythons(config)]
     return checks
@@ -66,18 +70,21 @@ async def _hub(config: AgentConfig, clock: AgentClock) -> list[DoctorCheck]:
     try:
         hub_ms = await client.hub_time_ms()
     except ComputePoolError as error:
-        fix = "check the address and that the hub runs; a firewall between them must let HTTP out"
-        return [_fail("hub", error.detail, fix=fix)]
+        return [
+            _fail(
+                "hub",
+                error.detail,
+                "check the address and that the hub runs; a firewall between them must let HTTP out",
+            )
+        ]
     finally:
         await client.close()
     skew_ms = abs(hub_ms - clock.now_ms())
-    reached = _ok("hub", f"{client.url} answers")
-    text = f"this machine's clock differs from the hub's by {skew_ms // 1000} s"
-    if skew_ms < _SKEW_SEEN_MS:
-        text = "this machine's clock agrees with the hub's"
-    if skew_ms > CLOCK_SKEW_MAX_MS:
-        return [reached, _warn("clock", text, fix="sudo timedatectl set-ntp true")]
-    return [reached, _ok("clock", text)]
+    agrees = "agrees with the hub's" if skew_ms < _SKEW_SEEN_MS else f"differs from the hub's by {skew_ms // 1000} s"
+    clock_check = _ok_or_warn(
+        "clock", f"this machine's clock {agrees}", warn=skew_ms > CLOCK_SKEW_MAX_MS, fix="sudo timedatectl set-ntp true"
+    )
+    return [_ok("hub", f"{client.url} answers"), clock_check]
 
 
 def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -85,30 +92,25 @@ def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
         prepare_data_dir(config.data_dir)
         free_mb = shutil.disk_usage(config.data_dir).free // MIB
     except OSError as error:
-        fix = f"make {config.data_dir} writable for this user, or choose another folder"
-        yield _fail("folder", str(error), fix=fix)
+        yield _fail("folder", str(error), f"make {config.data_dir} writable for this user, or choose another folder")
         return
-    # Only a root agent gives its jobs a user of their own.
+    # Only a root agent runs jobs as other users.
     blocked = unreachable(config.data_dir) if os.geteuid() == 0 else None
     if blocked is not None:
-        fix = "use a folder such as /var/lib/computepool, or open the way: chmod o+x " + str(blocked)
-        detail = f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users"
-        yield _fail("folder", detail, fix=fix)
-    low = free_mb < DISK_FREE_MIN_MB
-    yield DoctorCheck(
-        name="disk",
-        health=Health.WARN if low else Health.OK,
-        detail=f"{memory_size(free_mb)} free in {config.data_dir}",
-        fix="free some space, or move the folder to a larger disk" if low else "",
+        fix = f"use a folder such as /var/lib/computepool, or open the way: chmod o+x {blocked}"
+        yield _fail("folder", f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users", fix)
+    detail, fix = (
+        f"{memory_size(free_mb)} free in {config.data_dir}",
+        "free some space, or move the folder to a larger disk",
     )
+    yield _ok_or_warn("disk", detail, warn=free_mb < DISK_FREE_MIN_MB, fix=fix)
     try:
         identity = identities.load(config.identity_path)
     except ComputePoolError as error:
         yield _fail("identity", error.detail)
         return
     if identity is None:
-        fix = "make a code with `pool node code` and start with --code CODE"
-        yield _warn("identity", "not enrolled yet", fix=fix)
+        yield _warn("identity", "not enrolled yet", "make a code with `pool node code` and start with --code CODE")
     else:
         yield _ok("identity", f"{identity.node_id} at {identity.hub_url}")
 
@@ -117,43 +119,35 @@ def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
     try:
         config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
-        runtime.verify()
+        summary = runtime.verify()
         reports = selftest.levels(SandboxConfig(cache_dir=config.cache_dir, runtime=runtime))
     except (OSError, SandboxError) as error:
         yield _fail("sandbox", str(error))
         return
-    text = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, verified"
-    yield _ok("runtime", text)
+    yield _ok("runtime", f"{runtime.short}, {summary.files} files, {byte_size(summary.size)}, verified")
     yield _quota(config)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
     for report in reports:
-        needed = report.level >= Level.NAMESPACE and not strong
-        health = Health.OK if report.ok else Health.WARN if needed else Health.OK
-        text = f"{'passed' if report.ok else 'not usable'}: {report.reason}"
-        yield DoctorCheck(name=f"sandbox {report.level.label}", health=health, detail=text, fix=report.fix)
+        make = _warn if report.level >= Level.NAMESPACE and not strong else _ok
+        passed = "passed" if report.ok else "not usable"
+        yield make(f"sandbox {report.level.label}", f"{passed}: {report.reason}", report.fix)
     if not strong:
-        detail = (
-            "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"
-        )
-        yield _warn("isolation", detail, fix="sudo apt install bubblewrap")
+        detail = "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"
+        yield _warn("isolation", detail, "sudo apt install bubblewrap")
     limits = next((report.limits for report in reversed(reports) if report.ok), "")
-    weak = limits == "rlimit"
-    yield DoctorCheck(
-        name="cgroups",
-        health=Health.WARN if weak or not limits else Health.OK,
-        detail=f"limits are enforced by {limits or 'nothing'}",
-        fix="start the agent as a systemd service with Delegate=yes, or as root" if weak else "",
-    )
+    fix = "start the agent as a systemd service with Delegate=yes, or as root" if limits == "rlimit" else ""
+    detail = f"limits are enforced by {limits or 'nothing'}"
+    yield _ok_or_warn("cgroups", detail, warn=limits in ("", "rlimit"), fix=fix)
 
 
 def _quota(config: AgentConfig) -> DoctorCheck:
     found = Volumes(config.cache_dir)
     if not found.missing:
-        text = "loop: every job's folder is a file system of the size it asked for"
-        return _ok("disk quota", text)
-    text = f"watch: the agent measures jobs' folders every second ({found.missing})"
-    fix = "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
-    return _ok("disk quota", text, fix=fix)
+        return _ok("disk quota", "loop: every job's folder is a file system of the size it asked for")
+    detail = f"watch: the agent measures jobs' folders every second ({found.missing})"
+    return _ok(
+        "disk quota", detail, "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
+    )
 
 
 def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -163,38 +157,35 @@ def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     cards = find_cards()
     for card in cards:
         yield _ok("gpu", f"{card.name}, {memory_size(card.vram_mb)}, tier {card.tier}")
-    if cards:
-        yield _card_loan(config)
-        return
-    if "NVIDIA" in (run_tool(["lspci"]) or ""):
-        fix = "install the NVIDIA driver; `nvidia-smi` must list the card"
-        yield _warn("gpu", "an NVIDIA card without a driver", fix=fix)
-        return
-    yield _ok("gpu", "no graphics card found; the node lends processors only")
-
-
-def _card_loan(config: AgentConfig) -> DoctorCheck:
-    """Who may use the cards."""
-    if config.gpus:
-        return _ok("gpu loan", "cards are lent to everybody (--gpus)")
-    detail = "cards are for your own jobs and those of accounts you trust"
-    return _ok("gpu loan", detail, fix="pool node start --gpus lends them to all")
+    if cards and config.gpus:
+        yield _ok("gpu loan", "cards are lent to everybody (--gpus)")
+    elif cards:
+        detail = "cards are for your own jobs and those of accounts you trust"
+        yield _ok("gpu loan", detail, "pool node start --gpus lends them to all")
+    elif "NVIDIA" in (run_tool(["lspci"]) or ""):
+        yield _warn(
+            "gpu", "an NVIDIA card without a driver", "install the NVIDIA driver; `nvidia-smi` must list the card"
+        )
+    else:
+        yield _ok("gpu", "no graphics card found; the node lends processors only")
 
 
 def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     """Checked only if the owner lends cards at that level."""
-    found = runsc.find()
-    if config.sandbox != Level.GVISOR.label or config.gpus is False or isinstance(found, runsc.Missing):
+    if config.sandbox != Level.GVISOR.label or config.gpus is False:
         return
+    try:
+        found = runsc.find()
+    except SandboxError:
+        return  # The report on the level says so.
     reason = runsc.nvproxy_reason(found.path, driver.version())
-    fix = "start with --sandbox namespace, or install a newer runsc" if reason else ""
-    health = Health.WARN if reason else Health.OK
     detail = reason or "runsc knows this driver (passing cards into gvisor is not tested)"
-    yield DoctorCheck(name="gpu in gvisor", health=health, detail=detail, fix=fix)
+    fix = "start with --sandbox namespace, or install a newer runsc"
+    yield _ok_or_warn("gpu in gvisor", detail, warn=bool(reason), fix=fix)
 
 
 def _speed(config: AgentConfig) -> Iterator[DoctorCheck]:
-    """Run the hub's measurement locally. Takes seconds."""
+    """Run the hub's measurement locally."""
     cards = () if config.gpus is False else find_cards()
     try:
         found = benchmark.measure_here(config.data_dir, cards=len(cards))
@@ -210,17 +201,14 @@ def _speed(config: AgentConfig) -> Iterator[DoctorCheck]:
         known = TIER_GFLOPS.get(card.tier)
         measured = f"claimed, not measured ({'; '.join(found['notes'])})"
         if gflops is not None:
-            measured = f"{gflops / 1000:.3g} TFLOPS" + (
-                f", {card.tier} does {known / 1000:.3g}" if known else ""
-            )
+            measured = f"{gflops / 1000:.3g} TFLOPS" + (f", {card.tier} does {known / 1000:.3g}" if known else "")
         yield _ok("gpu speed", f"{card.name}: {measured}")
 
 
 def _uv(config: AgentConfig) -> Iterator[DoctorCheck]:
     found = config.uv or find_uv()
     if found is None:
-        fix = "pipx install uv"
-        yield _warn("uv", "jobs with dependencies cannot run here", fix=fix)
+        yield _warn("uv", "jobs with dependencies cannot run here", "pipx install uv")
     else:
         yield _ok("uv", found)
 
@@ -229,8 +217,6 @@ def _other_pythons(config: AgentConfig) -> Iterator[DoctorCheck]:
     if not config.fetch_python:
         return
     if found := fetchable(config):
-        listed = f"jobs may have {', '.join(found)}, fetched when one needs it"
-        yield _ok("other Pythons", listed)
+        yield _ok("other Pythons", f"jobs may have {', '.join(found)}, fetched when one needs it")
     else:
-        fix = "name a source of them: pool node start --python-mirror URL"
-        yield _warn("other Pythons", "uv offers none", fix=fix)
+        yield _warn("other Pythons", "uv offers none", "name a source: pool node start --python-mirror URL")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.core.placement.rules import Demand
@@ -23,7 +22,7 @@ class Manifest:
     cores: float
     ram_mb: int
     disk_mb: int
-    minutes: int  #: it is stopped then; also when its money is spent
+    minutes: int  #: its time limit; it also stops when its money is spent
 
     @property
     def sentence(self) -> str:
@@ -34,9 +33,6 @@ class Manifest:
             f"{self.job_id} ({self.name}) of {self.submitter}{labels}: {cores(self.cores)}, {memory_size(self.ram_mb)} RAM, "
             f"{memory_size(self.disk_mb)} disk, {counted(self.minutes, 'minute')}, {cards}, {network}"
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def manifest(grant: Grant, spec: PreparedSpec) -> Manifest:
@@ -57,13 +53,5 @@ def manifest(grant: Grant, spec: PreparedSpec) -> Manifest:
 
 def demand(grant: Grant, spec: PreparedSpec) -> Demand:
     """The job's demand for the owner's rules, in the numbers by which the hub judged it."""
-    needs = spec.spec.requirements()
-    return Demand(
-        account=grant.account_id,
-        labels=needs.labels,
-        network=needs.network,
-        gpus=max(len(grant.gpus), needs.gpus),
-        minutes=needs.minutes,
-        ram_mb=needs.ram_mb,
-        disk_mb=needs.disk_mb,
-    )
+    named = Demand.of(grant.account_id, spec.spec.requirements())
+    return replace(named, gpus=max(len(grant.gpus), named.gpus))

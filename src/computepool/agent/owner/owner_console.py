@@ -1,6 +1,6 @@
-"""The node owner's view in a terminal instead of logs: who the node is, what it offers, and a line per job.
+"""The owner's console: in a terminal, what the node offers, and a line per job, while logs go to a file.
 
-Logs then go to a file. Without a terminal (a service, a pipe) there is no console, and logs go to standard error.
+Without a terminal (a service, a pipe) there is no console, and logs go to standard error.
 """
 
 from __future__ import annotations
@@ -54,15 +54,13 @@ _COMMANDS = (
 
 
 class Watcher:
-    """Hears what happens on a node. This one shows it to nobody."""
+    """Receives the events of a node. This base class ignores them."""
 
-    async def greet(
-        self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
-    ) -> None: ...
+    async def greet(self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient) -> None: ...
 
     def on_start(self, attempt: Attempt) -> None: ...
 
-    def on_end(self, attempt: Attempt, ending: AttemptResult) -> None: ...
+    def on_end(self, attempt: Attempt, result: AttemptResult) -> None: ...
 
     def on_state_change(self, state: NodeState) -> None: ...
 
@@ -81,7 +79,7 @@ class OwnerConsole(Watcher):
 
     def show(self, text: str) -> None:
         at = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
-        line = printable(text).replace("\n", "\\n")  # or a stranger's words could pass for another line
+        line = printable(text).replace("\n", "\\n")  # A job's text must not look like another line.
         self._print(f"{at:%H:%M:%S}  {line}")
 
     def _print(self, text: str) -> None:
@@ -89,9 +87,7 @@ class OwnerConsole(Watcher):
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._stream, flush=True)
 
-    async def greet(
-        self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
-    ) -> None:
+    async def greet(self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient) -> None:
         """Print who the node is and what it offers, with the hub's view of it if the hub answers."""
         self._owner = identity.owner
         known = None
@@ -113,22 +109,22 @@ class OwnerConsole(Watcher):
                 f"at most {counted(job.minutes, 'minute')}"
             )
 
-    def on_end(self, attempt: Attempt, ending: AttemptResult) -> None:
-        word = _ENDED[ending.outcome]
-        if self._may_print(word):
-            error = (ending.error or "").strip().splitlines()
-            why = f": {error[-1][:200]}" if error and ending.outcome is Outcome.FAILED else ""
-            ran = f" after {ending.ran_ms / 1000:.3g} s" if ending.ran_ms else ""
-            self.show(f"{self._describe(attempt)} {word}{ran}{why}")
+    def on_end(self, attempt: Attempt, result: AttemptResult) -> None:
+        ended = _ENDED[result.outcome]
+        if self._may_print(ended):
+            error = (result.error or "").strip().splitlines()
+            why = f": {error[-1][:200]}" if error and result.outcome is Outcome.FAILED else ""
+            ran = f" after {result.ran_ms / 1000:.3g} s" if result.ran_ms else ""
+            self.show(f"{self._describe(attempt)} {ended}{ran}{why}")
 
     def _describe(self, attempt: Attempt) -> str:
         grant = attempt.grant
-        whose = "your own" if grant.account_id == self._owner else f"of {short_account(grant.account_id)}"
-        return f"{attempt.spec.spec.name or 'a job'} ({grant.job_id}, {whose})"
+        submitter = "your own" if grant.account_id == self._owner else f"of {short_account(grant.account_id)}"
+        return f"{attempt.spec.spec.name or 'a job'} ({grant.job_id}, {submitter})"
 
-    # ------------------------------------------------------------ thousands of jobs a second are not lines
+    # ------------------------------------------------------------ limiting the number of lines
     def _may_print(self, what: str) -> bool:
-        """Limit the lines per window; the rest is counted and summarised at its end."""
+        """False beyond the limit of this window. The rest is counted, and summarised when the window ends."""
         if self._window is None:
             loop = asyncio.get_running_loop()
             self._window = loop.call_later(self._limits.console_window_s, self._end_window)
@@ -146,16 +142,14 @@ class OwnerConsole(Watcher):
             self._suppressed.clear()
 
 
-def greeting(
-    config: AgentConfig, profile: Profile, *, node_id: str, hub: str, known: OwnNodeView | None
-) -> str:
-    """Who this node is, what it offers, at which price, and how to stop it. `known`: the hub's view, if available."""
+def greeting(config: AgentConfig, profile: Profile, *, node_id: str, hub: str, known: OwnNodeView | None) -> str:
+    """The node's name, what it offers, its price, and how to stop it. `known`: the hub's view, if available."""
     owner = f" for {known.owner_name}" if known is not None else ""
     cards = ", ".join(card.name for card in profile.gpus) or "no GPU"
     memory = f"{memory_size(profile.ram_mb)} RAM, {memory_size(profile.disk_mb)} disk"
     network = "for jobs that list hosts to reach" if config.network else "none for jobs (--net)"
     facts = {
-        "Offers": f"{cores(profile.cores)}, {memory}, {cards}, Python {profile.python_words}",
+        "Offers": f"{cores(profile.cores)}, {memory}, {cards}, Python {profile.python_text}",
         "Price": _price(known),
         "Sandbox": f"{profile.isolation}: {Level.parse(profile.isolation).meaning}",
         "Network": network,
@@ -198,8 +192,6 @@ class _Warnings(logging.Handler):
 
 def log_to_file(data_dir: Path, console: Watcher, *, limits: AgentLimits, format: str) -> None:
     """Log to a file of bounded size in the node's folder; show warnings to the owner."""
-    file = logging.handlers.RotatingFileHandler(
-        data_dir / LOG, maxBytes=limits.agent_log_bytes, backupCount=1
-    )
+    file = logging.handlers.RotatingFileHandler(data_dir / LOG, maxBytes=limits.agent_log_bytes, backupCount=1)
     file.setFormatter(PlainFormatter(format))
     logging.basicConfig(level=logging.INFO, handlers=[file, _Warnings(console)])

@@ -1,7 +1,7 @@
 """The owner's rules on this node: received from the hub, saved, and applied to every job of other accounts.
 
-The hub applies them when it places jobs; they are checked here again because the hub may be wrong. Unreadable rules allow
-nothing until the hub has sent readable ones.
+The hub applies them when it places jobs, but it may be wrong. Unreadable rules allow nothing until the hub has sent
+readable ones.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ FILE = "rules.json"
 class OwnerRules:
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / FILE
-        #: What the hub compares: where it has others, they come with its next word.
-        self.digest = ""
+        self.digest = ""  #: if the hub has other rules, it sends them with its next reply
         self._rules: Rules | None = None
         try:
-            self._learn(self._path.read_text())
+            self._parse(self._path.read_text())
         except FileNotFoundError:
-            self._learn(NO_RULES)
+            self._parse(NO_RULES)
         except (OSError, UnicodeError) as error:
             _log.error("%s cannot be read: %s", self._path, error)
             self.digest = "unreadable"
 
-    def follow(self, body: str) -> None:
+    def update(self, body: str) -> None:
         """Apply new rules. If they cannot be saved, the hub sends them again after the next start."""
         try:
             write_private(self._path, body.encode())
         except (OSError, UnicodeError) as error:
             _log.error("cannot save the owner's rules: %s", error)
-        self._learn(body)
+        self._parse(body)
         _log.info("the owner's rules are now %s", body)
 
     @property
@@ -52,11 +51,10 @@ class OwnerRules:
             return ["the owner's rules cannot be read on this node"]
         return self._rules.refusals(demand)
 
-    def _learn(self, body: str) -> None:
+    def _parse(self, body: str) -> None:
         self.digest = rules_digest(body)
         try:
             self._rules = NodeRules.model_validate_json(body).rules()
         except ValidationError as error:
-            # Written by a newer hub, or damaged.
             _log.error("cannot read the owner's rules, so only the owner's jobs run: %s", error)
             self._rules, self.digest = None, "unreadable"

@@ -18,13 +18,13 @@ from computepool.agent.hub_link.identity import write_private
 from computepool.core.errors import BadRequest
 
 FILE = "options.json"
-#: Where it is, what works once, and what no option sets.
+#: The folder itself, the code, which works once, and fields that no option sets.
 _NOT_KEPT = {"data_dir", "code", "uv", "limits", "kept"}
 FIELDS = tuple(field.name for field in dataclasses.fields(AgentConfig) if field.name not in _NOT_KEPT)
 
 
 def load(data_dir: Path) -> dict[str, Any]:
-    """The options of the last start. A damaged file is an error and is never dropped silently."""
+    """The options of the last start. A damaged file is an error."""
     path = data_dir / FILE
     try:
         kept = TypeAdapter(dict[str, Any]).validate_json(path.read_bytes())
@@ -42,7 +42,7 @@ def save(config: AgentConfig) -> None:
 
 
 def chosen(config: AgentConfig) -> dict[str, Any]:
-    """The options that the owner chose. Defaults are not saved, so that a later version may change them."""
+    """The options that the owner chose. Defaults are left out, so that a later version may change them."""
     plain = AgentConfig(hub_url=config.hub_url, data_dir=config.data_dir)
     values = {name: getattr(config, name) for name in FIELDS}
     return {

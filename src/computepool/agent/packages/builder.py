@@ -1,7 +1,7 @@
 """Builds: programs of the agent that prepare something for a job, such as its packages, in the jobs' sandbox.
 
-Owns the work folder, the network access and the limits of one run. The caller takes the result while the folder exists.
-The input is untrusted, so the program sees nothing of the owner's but what is mounted.
+Their input is untrusted, so they see nothing of the owner's but what is mounted. A build has a work folder, network access
+and limits of its own; the caller takes the result while the folder exists.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from computepool.core.network import Target
 
 _OUTPUT_MAX = 64 * 1024
 _COPY_CHUNK = 16 * 1024 * 1024
-_ENTRY_BYTES = 4096  #: that a file or a folder counts at least: an empty one takes its place on the disk, too
-_DEPTH_MAX = 100  #: of folders in what was made; the walk holds one open for each
+_ENTRY_BYTES = 4096  #: the least that a file or a folder counts: an empty one takes space on the disk, too
+_DEPTH_MAX = 100  #: of folders in the result; the walk holds one descriptor for each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    argv: Sequence[str | Path]  #: a Path is of this machine: one of the mounts, or below one
+    argv: Sequence[str | Path]  #: a Path is on the host, at or below one of the mounts
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in SandboxPolicy
-    files: Mapping[str, bytes] = field(default_factory=dict)  #: in the work folder when it begins
+    files: Mapping[str, bytes] = field(default_factory=dict)  #: in the work folder from the start
     hosts: Sequence[Target] = ()  #: that it may reach; the owner trusts them, whatever their addresses
-    interpreter: Interpreter | None = None  #: of argv[0], or what it asks; None: the agent's own Python
+    interpreter: Interpreter | None = None  #: the Python that it runs or uses; None: the agent's own
     label: str = "a build"
 
 
@@ -46,7 +46,7 @@ class Build:
 class Built:
     exit: Exit
     folder: Path
-    output: str  #: the end of what it printed
+    output: str  #: the end of its output
 
 
 class Builder:
@@ -75,14 +75,9 @@ class Builder:
 
     async def _run_in(self, folder: Path, build: Build, proxy: EgressProxy | None) -> tuple[Exit, str]:
         policy = self._policy(folder, build, proxy)
-        sandbox = self._job_environment.sandbox
-        argv = [
-            sandbox.inside(word, workdir=folder, policy=policy) if isinstance(word, Path) else word
-            for word in build.argv
-        ]
-        command = self._job_environment.command(argv, workdir=folder, policy=policy, proxy=proxy)
+        command = self._job_environment.command(build.argv, workdir=folder, policy=policy, proxy=proxy)
         with _Tail() as tail:
-            process = sandbox.spawn(
+            process = self._job_environment.sandbox.spawn(
                 command, workdir=folder, limits=build.limits, policy=policy, stdout=tail.fd, stderr=tail.fd
             )
             tail.follow()
@@ -92,7 +87,7 @@ class Builder:
                 process.close()
 
     def _policy(self, folder: Path, build: Build, proxy: EgressProxy | None) -> SandboxPolicy:
-        # All goes through the proxy: what the owner named may be this machine.
+        # Even loopback goes through the proxy: the owner may have named this machine.
         direct = {} if proxy is None else {"no_proxy": "", "NO_PROXY": ""}
         env = {**direct, **build.env}
         plain = self._job_environment.policy(
@@ -102,12 +97,12 @@ class Builder:
 
 
 class _Tail:
-    """Keeps the end of a program's output, and reads it all: otherwise a chatty program would block."""
+    """Keeps the end of a program's output, but reads all of it: otherwise the program would block."""
 
     def __init__(self) -> None:
         self._reader, self.fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._reader, False)
-        os.fchmod(self.fd, 0o622)  # As another user, it could otherwise not open /dev/stderr.
+        os.fchmod(self.fd, 0o622)  # Otherwise another user could not open /dev/stderr.
         self._read = b""
         self._loop = asyncio.get_running_loop()
 
@@ -151,35 +146,33 @@ class TooMuch(Exception):
 def take_tree(source: Path, target: Path, *, bytes_max: int) -> int:
     """Copy a build's result to where jobs read it; returns its size. `target` must not exist.
 
-    Only plain files and folders, with the agent's owner and modes; links are not followed. Times are kept: Python
-    compares those of its compiled files.
+    Copies only plain files and folders, with the agent's owner and modes, and follows no links. Keeps times, which Python
+    compares with those in compiled files.
     """
     taken = 0
     for path, _, files, folder in os.fwalk(source, follow_symlinks=False):
         below = Path(path).relative_to(source)
         if len(below.parts) > _DEPTH_MAX:
             raise TooMuch(f"folders are deeper than {_DEPTH_MAX}")
-        taken = _more(taken, 0, bytes_max)
+        taken = _add_size(taken, 0, bytes_max)
         place = target / below
         place.mkdir(mode=0o755)
         for name in files:
             try:
-                opened = os.open(
-                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-                )
+                opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             except OSError:
                 continue  # A link.
             try:
                 info = os.fstat(opened)
                 if stat.S_ISREG(info.st_mode):
-                    taken = _more(taken, info.st_size, bytes_max)
+                    taken = _add_size(taken, info.st_size, bytes_max)
                     _copy(opened, place / name, info)
             finally:
                 os.close(opened)
     return taken
 
 
-def _more(taken: int, size: int, bytes_max: int) -> int:
+def _add_size(taken: int, size: int, bytes_max: int) -> int:
     taken += max(size, _ENTRY_BYTES)
     if taken > bytes_max:
         raise TooMuch(f"more than {bytes_max} bytes")

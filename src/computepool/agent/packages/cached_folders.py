@@ -1,6 +1,6 @@
 """Folders that are built once, cached for later jobs, and evicted when there are too many.
 
-Tracks which folders are in use: nobody gets one that is being removed. Their content is the caller's business.
+Knows which folders are in use, so that nobody gets one that is being removed, but nothing of their content.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _GONE = ".gone-"
-#: Makes the folder, which is not there yet, and says how many bytes it takes.
+#: Creates and fills the folder; returns its size in bytes.
 Make = Callable[[Path], Awaitable[int]]
 
 
@@ -35,14 +35,14 @@ class CachedFolders:
         self._in_use: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}
         self._evicting = asyncio.Lock()
-        self._removing: set[str] = set()  #: in a thread, even after the caller was cancelled
+        self._removing: set[str] = set()  #: in a thread, which continues even if the caller is cancelled
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def has(self, key: str) -> bool:
         return (self.folder / key).is_dir()
 
     async def acquire(self, key: str, make: Make) -> Path:
-        """The folder of this name, created if missing, and kept until `release`."""
+        """The folder of this name, made if it is missing, and kept until `release`."""
         self._in_use[key] += 1
         try:
             path = self.folder / key
@@ -57,44 +57,38 @@ class CachedFolders:
             raise
         return path
 
-    def release(self, path: Path | None) -> None:
-        if path is not None:
-            self._in_use[path.name] -= 1
+    def release(self, path: Path) -> None:
+        self._in_use[path.name] -= 1
 
     async def clear(self) -> None:
-        """Remove everything that no job or warm worker uses."""
+        """Remove all folders that no job or warm worker uses."""
         await self._make_room(everything=True)
 
     async def _make(self, path: Path, make: Make) -> None:
         building = self.folder / f".building-{uuid.uuid4().hex}"
-        with self._hold(building.name):
+        self._in_use[building.name] += 1
+        try:
+            self._sizes[path.name] = await make(building)
+            # Another agent on this folder may have been quicker; its content is the same.
+            with contextlib.suppress(OSError):
+                building.rename(path)
+        finally:
             try:
-                self._sizes[path.name] = await make(building)
-                # Another agent on this folder may have been quicker; its content is the same.
-                with contextlib.suppress(OSError):
-                    building.rename(path)
-            finally:
                 if building.exists():
                     await asyncio.to_thread(remove_tree, building)
-
-    @contextlib.contextmanager
-    def _hold(self, name: str) -> Iterator[None]:
-        self._in_use[name] += 1
-        try:
-            yield
-        finally:
-            self._in_use[name] -= 1
+            finally:
+                del self._in_use[building.name]
 
     async def _make_room(self, *, everything: bool = False) -> None:
-        """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
+        """Evict folders. They are first renamed, without an await in between, so that nobody starts to use them."""
         async with self._evicting:
             found = await asyncio.to_thread(self._list_folders)
             complete = [name for name in found if not name.startswith(".")]
             surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
-            # Besides those, what an earlier start or a maker that failed left.
-            left = [name for name in found if name.startswith(".")]
+            # Left by an agent that was killed, or by a build that failed.
+            leftovers = [name for name in found if name.startswith(".")]
             gone = []
-            for name in (*surplus, *left):
+            for name in (*surplus, *leftovers):
                 if not self._in_use[name] and name not in self._removing:
                     hidden = f"{_GONE}{uuid.uuid4().hex}"
                     with contextlib.suppress(OSError):
@@ -105,14 +99,14 @@ class CachedFolders:
             await asyncio.to_thread(self._remove, gone)
 
     def _surplus(self, names: list[str]) -> list[str]:
-        """The oldest of these that exceed the limits on number and size."""
+        """The least recently used of these folders that exceed the limits on number and size."""
         sizes = {}
         for name in names:
             if name not in self._sizes:
                 self._sizes[name] = bytes_in(self.folder / name)
             sizes[name] = self._sizes[name]
         total, count, surplus = sum(sizes.values()), len(names), []
-        for name in names[:-1]:  # the newest is in demand
+        for name in names[:-1]:  # The newest is in demand.
             if count <= self._count_max and total <= self._bytes_max:
                 break
             surplus.append(name)
@@ -140,7 +134,7 @@ class CachedFolders:
 
 
 async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for the work even if cancelled: a thread cannot be interrupted."""
+    """Wait for work in a thread, which cannot be interrupted, even if the caller is cancelled."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -1,7 +1,7 @@
 """Folders of installed Python packages, made by uv from wheels only, one per set of requirements.
 
-No code of a package runs while it is installed: that is what "wheels only" buys. The archives are still untrusted, so
-they are unpacked in the jobs' sandbox (builder.py), and two installations share nothing. Jobs see the folder read-only.
+With wheels only, no code of a package runs while it is installed. The archives are still untrusted, so they are unpacked in
+the jobs' sandbox (builder.py), and two installations share nothing. Jobs see the folder read-only.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import re
 import shutil
 import ssl
 import sys
-import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import BadJob, StagingFailed, sentence_of
+from computepool.agent.execution.attempt_result import BadJob, StagingFailed, describe_exit
 from computepool.agent.execution.specs import check_requirements
 from computepool.agent.packages.builder import Build, Builder, Built, TooMuch, take_tree
 from computepool.agent.packages.cached_folders import CachedFolders, finish_anyway
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
+from computepool.agent.sandbox.interior import building
 
 _log = logging.getLogger(__name__)
 
-#: uv exits with 1 for what the requirements, the index or a wheel say, and with 2 for what it did not expect, invalid wheels
-#: among them. Either may have a cause in this machine or on the way to the index: then another node may fare better.
+#: uv exits with 1 if requirements, index or wheels do not fit together, and with 2 for what it did not expect, such as
+#: invalid wheels. Either may be caused by this machine or by the way to the index: then another node may succeed.
 _REFUSED = 1
 _BAD_ON_ANY_MACHINE = ("The wheel is invalid", "Couldn't parse requirement")
-_ON_THE_WAY = (
+_NETWORK_ERRORS = (
     "error sending request",
     "HTTP status server error",
     "429 Too Many Requests",
@@ -46,9 +46,8 @@ _ON_THE_WAY = (
     "operation timed out",
     "response body",
 )
-_OS_ERROR = "(os error "
-#: What the names in a wheel can bring about on any machine.
-_BY_NAMES = {
+#: Errors that the names in a wheel can cause on any machine.
+_NAME_ERRORS = {
     errno.ENAMETOOLONG,
     errno.EEXIST,
     errno.ENOTDIR,
@@ -58,13 +57,12 @@ _BY_NAMES = {
     errno.ELOOP,
 }
 _PACKAGES, _CACHE, _REQUIREMENTS, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
-#: Where the installation finds uv, where the level has mounts.
+#: Where the installation finds uv, if the level has mounts.
 _TOOLS = "/opt/tools"
-#: What a folder of a size of its own says when it is full. Without one it is this machine's disk that says so.
+#: The errors of a full file system: the work folder's own if it has one, else this machine's.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-
-#: Names of packages that one sentence lists.
+#: Packages to name in a progress message.
 _NAMED_MAX = 5
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -80,61 +78,40 @@ class Environments:
         self._index = index
         self._uv = uv or find_uv()
         self._limits = limits
-        self._kept = CachedFolders(
-            folder, count_max=limits.environments_max, bytes_max=limits.environments_bytes_max
-        )
+        self.folders = CachedFolders(folder, count_max=limits.environments_max, bytes_max=limits.environments_bytes_max)
         self._installing = asyncio.Semaphore(limits.environment_installs_max)
 
     async def acquire(
-        self,
-        requirements: tuple[str, ...],
-        interpreter: Interpreter | None = None,
-        *,
-        note: Note | None = None,
+        self, requirements: tuple[str, ...], interpreter: Interpreter | None = None, *, note: Note | None = None
     ) -> Path | None:
-        """The folder with these packages, kept until `release`; None if nothing is required.
+        """The folder with these packages, kept until it is released; None if nothing is required.
 
-        `interpreter`: the Python they are for, if not the agent's own. `note`: receives a progress message.
+        `interpreter`: the Python that they are for; None for the agent's own. `note` receives a progress message.
         """
         dependencies = check_requirements(requirements)
         if not dependencies:
             return None
         key = _key(dependencies, PYTHON if interpreter is None else interpreter.minor)
-        if note is not None and not self._kept.has(key):
+        if note is not None and not self.folders.has(key):
             note(_installing_note(dependencies))
-        return await self._kept.acquire(key, partial(self._install, dependencies, interpreter))
+        return await self.folders.acquire(key, partial(self._install, dependencies, interpreter))
 
-    def release(self, path: Path | None) -> None:
-        self._kept.release(path)
-
-    async def clear(self) -> None:
-        """Remove everything that no job or warm worker uses."""
-        await self._kept.clear()
-
-    async def _install(
-        self, dependencies: tuple[str, ...], interpreter: Interpreter | None, building: Path
-    ) -> int:
+    async def _install(self, dependencies: tuple[str, ...], interpreter: Interpreter | None, target: Path) -> int:
         async with self._installing:
-            return await self._build(building, dependencies, interpreter)
+            _log.info("installing %s", ", ".join(dependencies))
+            bytes_max = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
+            try:
+                build = await self._plan(dependencies, bytes_max, interpreter)
+                async with self._builder.run(build) as built:
+                    if not built.exit.ok:
+                        raise self._failure(built, bytes_max)
+                    return await finish_anyway(asyncio.to_thread(_take, built.folder / _PACKAGES, target, bytes_max))
+            except TooMuch:
+                raise self._too_large(bytes_max) from None
+            except (OSError, SandboxError) as error:
+                raise StagingFailed(f"the dependencies could not be installed here: {error}") from error
 
-    async def _build(
-        self, target: Path, dependencies: tuple[str, ...], interpreter: Interpreter | None
-    ) -> int:
-        """Packages are untrusted: uv unpacks them in the sandbox, and the result is copied from there."""
-        _log.info("installing %s", ", ".join(dependencies))
-        room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
-        try:
-            build = await self._plan(dependencies, room, interpreter)
-            async with self._builder.run(build) as built:
-                if not built.exit.ok:
-                    raise self._failure(built, room)
-                return await finish_anyway(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
-        except TooMuch:
-            raise self._too_large(room) from None
-        except (OSError, SandboxError) as error:
-            raise StagingFailed(f"the dependencies could not be installed here: {error}") from error
-
-    async def _plan(self, dependencies: tuple[str, ...], room: int, interpreter: Interpreter | None) -> Build:
+    async def _plan(self, dependencies: tuple[str, ...], bytes_max: int, interpreter: Interpreter | None) -> Build:
         tool = await asyncio.to_thread(self._tool)
         hosts = await self._index.hosts()
         limits = Limits(
@@ -142,11 +119,11 @@ class Environments:
             cpus=self._limits.environment_cpus,
             pids=self._limits.environment_pids,
             wall_s=self._limits.environment_install_s,
-            disk_mb=max(1, room // MIB),
+            disk_mb=max(1, bytes_max // MIB),
         )
         certificates = await asyncio.to_thread(_certificates)
         env = {
-            # Nothing of the owner's: neither variables nor files decide what is installed.
+            # Neither variables nor files of the owner's decide what is installed.
             "UV_NO_CONFIG": "1",
             "UV_PYTHON_DOWNLOADS": "never",
             "UV_KEYRING_PROVIDER": "disabled",
@@ -180,20 +157,18 @@ class Environments:
         if self._uv is None:
             raise StagingFailed("this node has no uv to install packages with")
         info = os.stat(self._uv)
-        place = self._folder.parent / f"tools-{info.st_size:x}-{info.st_mtime_ns:x}" / "uv"
-        if not place.exists():
-            place.parent.mkdir(mode=0o755, exist_ok=True)
-            copy = place.with_name(f".{uuid.uuid4().hex}")
-            shutil.copyfile(self._uv, copy)
-            copy.chmod(0o755)
-            copy.rename(place)
-        return place
+        tools = self._folder.parent / f"tools-{info.st_size:x}-{info.st_mtime_ns:x}"
+        with building(tools) as folder:
+            if folder is not None:
+                shutil.copyfile(self._uv, folder / "uv")
+                (folder / "uv").chmod(0o755)
+        return tools / "uv"
 
-    def _failure(self, built: Built, room: int) -> Exception:
+    def _failure(self, built: Built, bytes_max: int) -> Exception:
         ended = built.exit
         full = os.path.ismount(built.folder) and not _FULL.isdisjoint(_os_errors(built.output))
         if full or ended.status is Status.DISK_LIMIT or errno.EFBIG in _os_errors(built.output):
-            return self._too_large(room)
+            return self._too_large(bytes_max)
         if ended.status is Status.OOM:
             most = self._limits.environment_memory_mb
             return BadJob(f"installing the dependencies takes more than {most} MB of memory")
@@ -201,24 +176,22 @@ class Environments:
             return StagingFailed("installing the packages took too long")
         if ended.status is Status.EXIT:
             return _classify_failure(ended.code, built.output)
-        return StagingFailed(
-            f"the dependencies could not be installed here: {sentence_of(ended, built.output)}"
-        )
+        return StagingFailed(f"the dependencies could not be installed here: {describe_exit(ended, built.output)}")
 
-    def _too_large(self, room: int) -> Exception:
-        if room < self._limits.environment_bytes_max:
-            return StagingFailed(f"this node has no room for the dependencies: {room // MIB} MB")
+    def _too_large(self, bytes_max: int) -> Exception:
+        if bytes_max < self._limits.environment_bytes_max:
+            return StagingFailed(f"this node has no room for the dependencies: {bytes_max // MIB} MB")
         most = self._limits.environment_bytes_max // MIB
         return BadJob(f"the dependencies take more than {most} MB, the limit for a job")
 
 
-def _take(made: Path, target: Path, room: int) -> int:
-    made.mkdir(exist_ok=True)  # All markers may be false, so that there is nothing to install.
-    return take_tree(made, target, bytes_max=room)
+def _take(made: Path, target: Path, bytes_max: int) -> int:
+    made.mkdir(exist_ok=True)  # If all markers are false, there is nothing to install.
+    return take_tree(made, target, bytes_max=bytes_max)
 
 
 def _certificates() -> bytes:
-    """This machine's CA certificates; empty to use uv's own."""
+    """This machine's CA certificates; if empty, uv uses its own."""
     found = ssl.get_default_verify_paths().cafile
     try:
         return Path(found).read_bytes() if found else b""
@@ -234,7 +207,7 @@ def _installing_note(dependencies: tuple[str, ...]) -> str:
 
 
 def find_uv() -> str | None:
-    """Prefers the uv next to the interpreter, which was installed with the agent."""
+    """The uv next to the interpreter, which was installed with the agent, else the one on PATH."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.is_file() else shutil.which("uv")
 
@@ -251,17 +224,14 @@ def _key(dependencies: tuple[str, ...], python: str) -> str:
 
 
 def _classify_failure(code: int | None, stderr: str) -> Exception:
-    """BadJob or StagingFailed. In doubt, a second owner's node decides (core/jobs/lifecycle.py)."""
+    """BadJob or StagingFailed. In doubt StagingFailed: then another owner's node tries it (core/jobs/lifecycle.py)."""
     text = stderr.strip()[-1500:]
     expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))
-    if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:
+    if expected and not any(sign in text for sign in _NETWORK_ERRORS) and _os_errors(text) <= _NAME_ERRORS:
         return BadJob(f"the dependencies cannot be installed from wheels: {text}")
     return StagingFailed(f"the dependencies could not be installed here: {text}")
 
 
 def _os_errors(text: str) -> set[int]:
-    """The errno values in uv's errors; 0 for one that is not a number."""
-    found = (part.partition(")")[0] for part in text.split(_OS_ERROR)[1:])
-    return {
-        int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 for number in found
-    }
+    """The errno values in uv's output."""
+    return {int(number) for number in re.findall(r"\(os error (\d{1,5})\)", text)}

@@ -14,7 +14,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     minor: str  #: "3.12"
-    home: Path  #: on the host, with `bin` and `lib`
+    home: Path  #: on the host; contains `bin` and `lib`
 
     @property
     def path(self) -> Path:
@@ -30,6 +30,6 @@ class Interpreter:
         return f"/opt/python{self.minor}"
 
     def env(self, home: str, own: Mapping[str, str]) -> dict[str, str]:
-        """`home`: its path as the job sees it. `own`: variables of the agent's own Python, which starts some jobs."""
+        """`home`: where the job sees it. `own`: variables of the agent's own Python, which starts some jobs."""
         libraries = filter(None, (f"{home}/lib", own.get("LD_LIBRARY_PATH")))
         return {"PATH": f"{home}/bin:{own['PATH']}", "LD_LIBRARY_PATH": ":".join(libraries)}

@@ -1,11 +1,12 @@
-"""The package index: the owner's choice or uv's default, and the hosts of its files.
+"""The package index, which is the owner's choice or uv's default, and the hosts of its files.
 
-An installation reaches these hosts and no others. They are taken from uv and from the index, not hard-coded.
+An installation reaches these hosts and no others. uv and the index name them; they are not hard-coded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import subprocess
@@ -19,9 +20,10 @@ _log = logging.getLogger(__name__)
 
 _OPTION = "--default-index"
 _DEFAULT = re.compile(r"by\s+default:\s+<?(https?://[^\s>)]+)")
-#: A project that public indexes have; its page says where the files of an index are.
+#: A project that public indexes have; its page shows where the index keeps its files.
 _EXAMPLE = "pip"
-_ADDRESS = re.compile(r"""https?://[^\s"'<>#\\]+""")
+#: An address without its path.
+_ADDRESS = re.compile(r"""https?://[^\s"'<>#\\/]+""")
 _PAGE_BYTES_MAX = 16 * 1024 * 1024
 _ASK_S = 20.0
 _HOSTS_MAX = 8
@@ -44,13 +46,13 @@ class PackageIndex:
         self._asking = asyncio.Lock()
 
     async def url(self) -> str:
-        """The index's address. Raises OSError if uv does not name its default."""
+        """The address of the index. Raises OSError if uv does not name its default."""
         if not self._url:
             self._url = (await asyncio.to_thread(_default_index, self._uv or "uv")).rstrip("/")
         return self._url
 
     async def hosts(self) -> tuple[Target, ...]:
-        """The hosts of the index and of its files: those that the owner named, or those that the index names."""
+        """The hosts of the index and of its files, as named by the owner or else by the index."""
         async with self._asking:
             if not self._hosts:
                 url = await self.url()
@@ -60,13 +62,11 @@ class PackageIndex:
             return self._hosts
 
     async def _find_hosts(self, url: str) -> list[Target]:
-        """Ask the index where its files are. Raises OSError if it does not answer; the next installation asks again."""
+        """Ask the index where its files are. Raises OSError if it does not answer; then the next installation asks again."""
         headers = {"accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
         try:
             async with (
-                httpx2.AsyncClient(
-                    timeout=_ASK_S, transport=self._transport, follow_redirects=True
-                ) as client,
+                httpx2.AsyncClient(timeout=_ASK_S, transport=self._transport, follow_redirects=True) as client,
                 client.stream("GET", f"{url}/{_EXAMPLE}/", headers=headers) as reply,
             ):
                 page = b""
@@ -77,32 +77,18 @@ class PackageIndex:
                             break
         except httpx2.HTTPError as error:
             raise OSError(f"the package index does not answer: {error}") from error
-        found = dict.fromkeys(_plain(address) for address in _ADDRESS.findall(page.decode(errors="replace")))
-        return [target for address in found if (target := _target_or_none(address)) is not None]
-
-
-def _target_or_none(url: str) -> Target | None:
-    try:
-        return target_of(url)
-    except ValueError:
-        return None
-
-
-def _plain(address: str) -> str:
-    scheme, _, rest = address.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
+        found = []
+        for address in dict.fromkeys(_ADDRESS.findall(page.decode(errors="replace"))):
+            with contextlib.suppress(ValueError):
+                found.append(target_of(address))
+        return found
 
 
 def _default_index(uv: str) -> str:
     """The default index according to `uv --help`."""
     try:
         listed = subprocess.run(
-            [uv, "pip", "install", "--help"],
-            capture_output=True,
-            text=True,
-            timeout=_ASK_S,
-            env={},
-            check=True,
+            [uv, "pip", "install", "--help"], capture_output=True, text=True, timeout=_ASK_S, env={}, check=True
         )
     except subprocess.SubprocessError as error:
         raise OSError(f"cannot run uv: {error}") from error

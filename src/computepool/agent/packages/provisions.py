@@ -1,4 +1,4 @@
-"""Provisions of a job besides the runtime: another Python, if it asks for one, and packages for it."""
+"""Provisions of a job besides the runtime: another Python, if it asks for one, and packages for its Python."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ class Provisions:
         self._environments = environments
 
     async def acquire(self, python: str, packages: tuple[str, ...], *, note: Note | None = None) -> Provision:
-        """Kept until `release`. `python`: versions other than the agent's own, or "". `note`: receives progress
-        messages.
-        """
+        """Kept until `release`. `python`: versions other than the agent's own, or "". `note` receives progress messages."""
         interpreter = await self._pythons.acquire(python, note=note)
         try:
             return Provision(interpreter, await self._environments.acquire(packages, interpreter, note=note))
         except BaseException:
-            self._pythons.release(interpreter)
+            self.release(Provision(interpreter))
             raise
 
     def release(self, provision: Provision) -> None:
-        self._environments.release(provision.packages)
-        self._pythons.release(provision.interpreter)
+        if provision.packages is not None:
+            self._environments.folders.release(provision.packages)
+        if provision.interpreter is not None:
+            self._pythons.folders.release(provision.interpreter.home.parent)
 
     async def clear(self) -> None:
-        await self._environments.clear()
-        await self._pythons.clear()
+        """Remove all packages and Pythons that no job or warm worker uses."""
+        await self._environments.folders.clear()
+        await self._pythons.folders.clear()

@@ -1,7 +1,7 @@
 """Run by a fetched Python in the jobs' sandbox: makes the copy of itself that jobs get.
 
-Running here proves that it runs there. The copy has what the worker needs, byte code for all of it, because jobs cannot
-write any, and nothing superfluous. Standard library only, of every version that is fetched.
+If it runs here, it runs for jobs. The copy has what the worker needs and nothing superfluous, and byte code for all of it,
+because jobs cannot write any. Uses only the standard library of every version that may be fetched.
 
     python3.12 -I python_copy.py EXTRAS TARGET [NAME_LEFT_OUT …]
 """
@@ -9,7 +9,6 @@ write any, and nothing superfluous. Standard library only, of every version that
 from __future__ import annotations
 
 import compileall
-import os
 import shutil
 import subprocess
 import sys
@@ -34,7 +33,7 @@ def main(extras: Path, target: Path, left_out: set[str]) -> None:
             shutil.copy2(path, target / "lib" / path.name)
     shutil.copytree(extras, library / "site-packages", ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(library, quiet=2)
-    subprocess.run([target / "bin" / name, "-I", "-c", _NEEDED], check=True, env=os.environ)
+    subprocess.run([target / "bin" / name, "-I", "-c", _NEEDED], check=True)
 
 
 if __name__ == "__main__":

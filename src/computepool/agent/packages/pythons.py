@@ -1,7 +1,7 @@
 """Pythons other than the agent's own, for jobs that need one: fetched by uv if the owner allows it, and cached.
 
-uv or the owner's mirror decides which versions exist, and each is verified by its digest; a job only names minor
-versions. So uv runs outside the sandbox here, unlike for packages. What it fetched runs only inside.
+uv or the owner's mirror decides which versions exist, and each is verified by its digest; a job only names minor versions.
+So uv itself runs outside the sandbox, unlike for packages. What it fetched runs only inside.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from pathlib import Path
 from pydantic import BaseModel, TypeAdapter
 
 from computepool.agent.config import AgentConfig
-from computepool.agent.execution.attempt_result import StagingFailed, sentence_of
+from computepool.agent.execution.attempt_result import StagingFailed, describe_exit
 from computepool.agent.packages import python_copy
 from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
 from computepool.agent.packages.cached_folders import CachedFolders, bytes_in, finish_anyway
 from computepool.agent.packages.environments import Note, find_uv
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
-from computepool.agent.sandbox.backends.process import HOST_PATH
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.runtime.tree import LEFT_OUT, SITE, open_to_all
@@ -38,16 +37,16 @@ from computepool.protocol.nodes.nodes import PYTHONS_MAX
 
 _log = logging.getLogger(__name__)
 
-#: The oldest that is fetched: functions come from the SDK, and what a job imports of it needs this one.
+#: The oldest that is fetched: the part of the SDK that a job imports needs it.
 LEAST = (3, 11)
 _RELEASE = re.compile(r"3\.\d{1,2}\.\d{1,3}")
-_HOME, _DOWNLOAD, _SCRIPT = "python", "download", "fit.py"
+_HOME, _DOWNLOAD, _SCRIPT = "python", "download", "make_copy.py"
 _ASK_S = 20.0
-#: Between two looks at the size of a download.
-_LOOK_S = 0.5
+#: Between two checks of a download's size.
+_CHECK_S = 0.5
 _ERROR_CHARS = 500
 #: The owner's variables that configure network access.
-_WAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+_NETWORK_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
 class _Download(BaseModel):
@@ -59,66 +58,50 @@ class _Download(BaseModel):
 
 
 class Pythons:
-    """`offered`: versions that the hub knows of. `runtime`: provides what the worker needs besides Python."""
+    """`offered`: the versions that the hub knows of. `runtime` has what the worker needs besides Python."""
 
-    def __init__(
-        self, config: AgentConfig, builder: Builder, *, offered: Collection[str], runtime: Runtime | None
-    ) -> None:
+    def __init__(self, config: AgentConfig, builder: Builder, *, offered: Collection[str], runtime: Runtime) -> None:
         self._builder = builder
         self._uv = config.uv or find_uv()
         self._mirror = config.python_mirror
         self._limits = limits = config.limits
-        self._offered = frozenset(() if runtime is None else offered)
+        self._offered = frozenset(offered)
         self._runtime = runtime
-        self._kept = CachedFolders(
+        self.folders = CachedFolders(
             config.cache_dir / "pythons", count_max=limits.pythons_max, bytes_max=limits.pythons_bytes_max
         )
 
     async def acquire(self, versions: str, *, note: Note | None = None) -> Interpreter | None:
-        """The newest that is offered of these. Kept until `release`; None for the agent's own Python, which is ""."""
+        """The newest offered of these versions, kept until its folder is released; None for "", the agent's own Python."""
         if not versions:
             return None
         allowed = minor_versions(versions)
         found = newest_last(self._offered & allowed)
         if not found:
-            raise StagingFailed(
-                f"this node has Python {PYTHON} and does not fetch Python {any_version(allowed)}"
-            )
+            raise StagingFailed(f"this node has Python {PYTHON} and does not fetch Python {any_version(allowed)}")
         minor = found[-1]
-        if note is not None and not self._kept.has(self._key(minor)):
+        # Includes the packages: another version of the agent may add other modules.
+        key = f"{minor}-{self._runtime.packages[:16]}"
+        if note is not None and not self.folders.has(key):
             note(f"Fetching Python {minor}")
-        folder = await self._kept.acquire(self._key(minor), partial(self._fetch, minor))
+        folder = await self.folders.acquire(key, partial(self._fetch, minor))
         return Interpreter(minor, folder / _HOME)
-
-    def release(self, interpreter: Interpreter | None) -> None:
-        if interpreter is not None:
-            self._kept.release(interpreter.home.parent)
-
-    async def clear(self) -> None:
-        """Remove everything that no job or warm worker uses."""
-        await self._kept.clear()
-
-    def _key(self, minor: str) -> str:
-        """Includes the packages: another version of the agent may have added other modules."""
-        return f"{minor}-{'' if self._runtime is None else self._runtime.packages[:16]}"
 
     async def _fetch(self, minor: str, building: Path) -> int:
         _log.info("fetching Python %s", minor)
-        room = min(self._limits.python_bytes_max, shutil.disk_usage(self._kept.folder).free // 2)
+        bytes_max = min(self._limits.python_bytes_max, shutil.disk_usage(self.folders.folder).free // 2)
         download = building / _DOWNLOAD
         download.mkdir(mode=0o755, parents=True)
         building.chmod(0o755)  # Whatever the umask: jobs of a root agent have other uids.
         try:
-            await self._download(minor, download, room)
-            size = await self._fit(
-                Interpreter(minor, _find_installed(download, minor)), building / _HOME, room
-            )
+            await self._download(minor, download, bytes_max)
+            size = await self._copy(Interpreter(minor, _find_installed(download, minor)), building / _HOME, bytes_max)
         except (TooMuch, OSError, SandboxError) as error:
             raise _failure(minor, str(error)) from error
         await finish_anyway(asyncio.to_thread(remove_tree, download))
         return size
 
-    async def _download(self, minor: str, folder: Path, room: int) -> None:
+    async def _download(self, minor: str, folder: Path, bytes_max: int) -> None:
         if self._uv is None:
             raise _failure(minor, "this node has no uv")
         process = await asyncio.create_subprocess_exec(
@@ -139,9 +122,9 @@ class Pythons:
         try:
             async with asyncio.timeout(self._limits.python_fetch_s):
                 while not ended.done():
-                    await asyncio.wait([ended], timeout=_LOOK_S)
-                    if await asyncio.to_thread(bytes_in, folder) > room:
-                        raise TooMuch(f"it is larger than {room // MIB} MB")
+                    await asyncio.wait([ended], timeout=_CHECK_S)
+                    if await asyncio.to_thread(bytes_in, folder) > bytes_max:
+                        raise TooMuch(f"it is larger than {bytes_max // MIB} MB")
         except TimeoutError:
             raise _failure(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
         finally:
@@ -152,16 +135,15 @@ class Pythons:
         if process.returncode != 0:
             raise _failure(minor, _sentence(ended.result()[1]))
 
-    async def _fit(self, fetched: Interpreter, target: Path, room: int) -> int:
-        """Let the fetched Python copy itself in the jobs' sandbox; jobs get that copy, of plain files."""
-        assert self._runtime is not None
+    async def _copy(self, fetched: Interpreter, target: Path, bytes_max: int) -> int:
+        """Let the fetched Python copy itself in the jobs' sandbox. Jobs get that copy, of plain files."""
         await asyncio.to_thread(open_to_all, fetched.home)
         build = Build(
             argv=(fetched.path, "-I", _SCRIPT, self._runtime.path / SITE, _HOME, *sorted(LEFT_OUT)),
             limits=Limits(
                 memory_mb=self._limits.python_fit_memory_mb,
                 wall_s=self._limits.python_fit_s,
-                disk_mb=max(1, room // MIB),
+                disk_mb=max(1, bytes_max // MIB),
             ),
             files={_SCRIPT: Path(python_copy.__file__).read_bytes()},
             interpreter=fetched,
@@ -170,10 +152,10 @@ class Pythons:
         async with self._builder.run(build) as built:
             if not built.exit.ok:
                 output = built.output.strip()[-_ERROR_CHARS:]
-                why = output if built.exit.status is Status.EXIT else sentence_of(built.exit, output)
+                why = output if built.exit.status is Status.EXIT else describe_exit(built.exit, output)
                 raise _failure(fetched.minor, f"it does not run in this node's sandbox: {why}")
             made = built.folder / _HOME
-            size = await finish_anyway(asyncio.to_thread(take_tree, made, target, bytes_max=room))
+            size = await finish_anyway(asyncio.to_thread(take_tree, made, target, bytes_max=bytes_max))
         for alias in ("python", "python3"):
             (target / "bin" / alias).symlink_to(fetched.path.name)
         return size
@@ -199,12 +181,9 @@ def fetchable(config: AgentConfig) -> list[str]:
     releases = {
         found.version.rpartition(".")[0]
         for found in listed
-        if (found.implementation, found.variant) == ("cpython", "default")
-        and _RELEASE.fullmatch(found.version)
+        if (found.implementation, found.variant) == ("cpython", "default") and _RELEASE.fullmatch(found.version)
     }
-    newest = [
-        minor for minor in sorted(releases, key=_numbers) if _numbers(minor) >= LEAST and minor != PYTHON
-    ]
+    newest = [minor for minor in sorted(releases, key=_numbers) if _numbers(minor) >= LEAST and minor != PYTHON]
     return newest[-PYTHONS_MAX:]
 
 
@@ -213,12 +192,12 @@ def _numbers(minor: str) -> tuple[int, ...]:
 
 
 def _environment(mirror: str) -> dict[str, str]:
-    """Nothing of the owner's environment decides what is fetched, except the mirror option and proxy settings."""
-    ways = {name: value for name, value in os.environ.items() if name.lower() in _WAYS}
+    """uv's variables. Of the owner's environment only the settings of proxies and certificates are passed on."""
+    network = {name: value for name, value in os.environ.items() if name.lower() in _NETWORK_VARIABLES}
     source = "UV_PYTHON_DOWNLOADS_JSON_URL" if mirror.endswith(".json") else "UV_PYTHON_INSTALL_MIRROR"
     return {
-        **ways,
-        "PATH": HOST_PATH,
+        **network,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
         "NO_COLOR": "1",
         "UV_NO_CONFIG": "1",
         "UV_NO_CACHE": "1",
@@ -227,7 +206,7 @@ def _environment(mirror: str) -> dict[str, str]:
 
 
 def _find_installed(folder: Path, minor: str) -> Path:
-    """Where uv installed it, beside links and files of its own."""
+    """The folder of the Python that uv installed; links and other files of uv's lie beside it."""
     for path in sorted(folder.iterdir()):
         if not path.is_symlink() and (path / "bin" / f"python{minor}").is_file():
             return path
@@ -239,6 +218,6 @@ def _failure(minor: str, why: str) -> StagingFailed:
 
 
 def _sentence(stderr: bytes) -> str:
-    """uv's error message without the preceding output."""
+    """uv's error message, without the output before it."""
     text = stderr.decode(errors="replace")
     return " ".join(text[max(0, text.find("error:")) :].split())[:_ERROR_CHARS]

@@ -1,4 +1,4 @@
-"""Inputs and outputs of every sandbox. Owns no behaviour; sandbox.py is the interface that uses them."""
+"""Inputs and outputs of every sandbox, as plain data. sandbox.py is the interface that uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ OUTPUTS = "outputs"
 
 
 class SandboxError(RuntimeError):
-    """The sandbox cannot start a job; the message says why and what the owner can do."""
+    """The sandbox cannot start a job. `fix` says what the owner can do about it, if anything is known."""
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.fix = fix
 
 
 class BadCommand(SandboxError):
@@ -30,7 +34,7 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     #: The memory limit was reached.
     OOM = "oom"
-    #: The job wrote more to stdout and stderr than it may; the reader of the pipes decides that.
+    #: The job wrote more to stdout and stderr than it may, in the judgement of whoever reads the pipes.
     OUTPUT_LIMIT = "output_limit"
     #: The work folder grew beyond its limit.
     DISK_LIMIT = "disk_limit"
@@ -40,13 +44,6 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
     #: The launcher ended the job: the agent did not renew its lease in time (fence.py).
     LEASE_LOST = "lease_lost"
-
-
-class Network(StrEnum):
-    #: No network beyond a loopback of its own (at level `process`: not enforced).
-    NONE = "none"
-    #: The same, and a unix socket of the agent's among the mounts.
-    PROXY = "proxy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +64,18 @@ class SandboxPolicy:
     #: Host path -> absolute path in the sandbox, all read-only. At level `process` nothing is mounted:
     #: ask `Sandbox.inside` for the path that the job can open.
     mounts: Mapping[Path, str] = field(default_factory=dict)
-    #: Added to (and overriding) PATH, HOME, LANG and TMPDIR, which the sandbox sets. Nothing else is
-    #: inherited.
+    #: The sandbox itself sets PATH, HOME, LANG and TMPDIR; these variables are added and override them.
     env: Mapping[str, str] = field(default_factory=dict)
     #: Number in the job (3 to 28) -> descriptor of the agent.
     fds: Mapping[int, int] = field(default_factory=dict)
     #: Device nodes of GPUs, e.g. /dev/nvidia0.
     gpus: tuple[str, ...] = ()
-    network: Network = Network.NONE
-    #: CPUs that it may run on, by their numbers on the host; none: all that the agent may.
+    #: The mounts contain a unix socket of the agent's. It is the job's only way out: the sandbox has no network but a
+    #: loopback of its own (at level `process` this is not enforced).
+    has_proxy: bool = False
+    #: CPUs to run on, by their numbers on the host; empty: all that the agent may use.
     cpu_ids: tuple[int, ...] = ()
-    #: Descriptor of the fence (fence.py) behind which it is ended; None for what no lease is about.
+    #: Descriptor of the fence (fence.py) that ends the job; None if no lease covers it.
     fence: int | None = None
 
 
@@ -87,7 +85,7 @@ class ProcessUsage:
     cpu_ms: int = 0
     #: Resident memory of the whole tree now; 0 after the end.
     rss_mb: int = 0
-    #: The most that was seen. Sampled, so short peaks of many processes together can be missed.
+    #: The highest sample; short peaks can be missed.
     peak_rss_mb: int = 0
 
 
@@ -96,19 +94,10 @@ class Exit:
     status: Status
     #: Exit code for EXIT, signal number otherwise (9 for what the sandbox killed), -1 when unknown.
     code: int
-    #: One sentence for people where the status alone does not explain it.
+    #: One sentence for people, where the status alone does not explain the end.
     detail: str = ""
     usage: ProcessUsage = ProcessUsage()
 
     @property
     def ok(self) -> bool:
         return self.status is Status.EXIT and self.code == 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    ok: bool
-    #: Why not, or what was found (versions, mechanisms), in one line.
-    reason: str
-    #: What the owner can type or change to make it work; empty when ok.
-    fix: str = ""

@@ -1,22 +1,26 @@
 """The agent's own cgroups, one per slot: limits, counters, freeze and kill, on cgroup v1 and v2 alike.
 
-Owns every path under /sys/fs/cgroup that the agent touches, all below a directory called `computepool`.
-Backends never use the cgroup features of their tools: those differ, and lose the counters at exit.
+Everything that the agent touches under /sys/fs/cgroup is below directories called `computepool`. Backends do not use the
+cgroup features of their tools: those differ, and lose the counters at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import logging
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from computepool.agent.sandbox import launcher
+
+_log = logging.getLogger(__name__)
 
 BASE = "computepool"
 _CPU_PERIOD_US = 100_000
@@ -24,7 +28,7 @@ _V1_NEEDED = ("memory", "pids", "freezer")
 _V1_OPTIONAL = ("cpu", "cpuacct", "cpuset")
 _V2_NEEDED = ("memory", "pids")
 _V2_OPTIONAL = ("cpu", "cpuset")
-#: What a cpuset of version 1 must have before a process can enter it.
+#: A process can enter a cpuset of version 1 only if these are set.
 _V1_CPUSET = ("cpuset.cpus", "cpuset.mems")
 _FREEZE_TIMEOUT_S = 0.2
 _REMOVE_TIMEOUT_S = 2.0
@@ -32,16 +36,16 @@ _names = itertools.count()
 
 
 class Cgroup:
-    """One slot's cgroup. The launcher lives in it for good, so kills can spare it."""
+    """One slot's cgroup. The launcher stays in it for good, so kills can spare it."""
 
     kind: ClassVar[str]
-    #: The controllers without which nothing in it can be killed.
-    kills_by: ClassVar[frozenset[str]]
+    #: The controllers that a kill needs.
+    needed_to_kill: ClassVar[frozenset[str]]
     #: Anonymous memory, in memory.stat.
     anonymous: ClassVar[str]
-    #: A file of the controller `memory` that counts what the kernel killed.
+    #: The file of the controller `memory` that counts OOM kills.
     oom_events: ClassVar[str]
-    #: Controller and file that freeze it, and the words for that and for its opposite.
+    #: Controller and file that freeze it, and the values that freeze and thaw.
     freezer: ClassVar[tuple[str, str, str, str]]
 
     def __init__(self, folders: dict[str, Path]) -> None:
@@ -65,8 +69,7 @@ class Cgroup:
         self._limit_cpus(cpus)
         self._limits = limits
 
-    def stretch(self, cpus: float) -> None:
-        """Change only the CPU quota."""
+    def set_cpu_quota(self, cpus: float) -> None:
         if self._limits is not None and self._limits[2] != cpus:
             self._limit_cpus(cpus)
             self._limits = (*self._limits[:2], cpus)
@@ -87,22 +90,23 @@ class Cgroup:
         return True
 
     def members(self) -> list[int]:
-        # Opened anew each time: on v1 an open file keeps showing the list it has shown first.
+        # Opened anew each time: on v1 an open file keeps showing its first content.
         return [int(pid) for pid in (self._folders["pids"] / "cgroup.procs").read_text().split()]
 
     def tasks(self) -> int:
         """The number of threads."""
         return int(self._read("pids", "pids.current"))
 
-    def kill(self, *, spare: Collection[int] = ()) -> bool:
-        """Freeze, then SIGKILL every member but `spare`, so that none forks away. True if there was any."""
-        self.freeze()
-        victims = [pid for pid in self.members() if pid not in spare]
-        for pid in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.thaw()
-        return bool(victims)
+    def kill(self, *, spare: Collection[int] = ()) -> None:
+        """Freeze, then SIGKILL every member but `spare`, so that none forks away."""
+        controller, name, frozen, thawed = self.freezer
+        self._write(controller, name, frozen)
+        self._await_frozen()
+        for pid in self.members():
+            if pid not in spare:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._write(controller, name, thawed)
 
     def remove(self) -> None:
         """Kill everything and remove the directories, unless something does not die in time."""
@@ -132,14 +136,13 @@ class Cgroup:
         return True
 
     def _await_frozen(self) -> None:
-        # A process in an uninterruptible sleep freezes late. The caller repeats its kill, so giving up is
-        # safe.
+        # A process in an uninterruptible sleep freezes late. The caller repeats its kill, so giving up is safe.
         deadline = time.monotonic() + _FREEZE_TIMEOUT_S
         while not self._frozen() and time.monotonic() < deadline:
             time.sleep(0.0005)
 
     def _read(self, controller: str, name: str) -> str:
-        """Read through a descriptor that stays open: half the cost of opening each time."""
+        """Read through a descriptor that stays open, at half the cost of opening it each time."""
         key = f"{controller}/{name}"
         fd = self._fds.get(key)
         if fd is None:
@@ -160,25 +163,16 @@ class Cgroup:
         return 0
 
     def resident_bytes(self) -> int:
-        """Anonymous memory and tmpfs. Page cache is left out: the kernel takes it back at need."""
+        """Anonymous memory and tmpfs. The page cache is left out: the kernel can reclaim it."""
         fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
         return int(fields.get(self.anonymous, 0)) + int(fields.get("shmem", 0))
-
-    def freeze(self) -> None:
-        controller, name, frozen, _ = self.freezer
-        self._write(controller, name, frozen)
-        self._await_frozen()
-
-    def thaw(self) -> None:
-        controller, name, _, thawed = self.freezer
-        self._write(controller, name, thawed)
 
     def oom_kills(self) -> int:
         return self._field("memory", self.oom_events, "oom_kill")
 
     # What differs between the versions.
     def cpu_us(self) -> int | None:
-        """CPU time of all members since the cgroup was made; None without a counter."""
+        """CPU time of all members since the cgroup was made; None if there is no counter."""
         raise NotImplementedError
 
     def _frozen(self) -> bool:
@@ -193,7 +187,7 @@ class Cgroup:
 
 class CgroupV1(Cgroup):
     kind = "cgroup1"
-    kills_by = frozenset({"pids", "freezer"})
+    needed_to_kill = frozenset({"pids", "freezer"})
     anonymous = "rss"
     oom_events = "memory.oom_control"
     freezer = ("freezer", "freezer.state", "FROZEN", "THAWED")
@@ -207,8 +201,7 @@ class CgroupV1(Cgroup):
         return self._read("freezer", "freezer.state").strip() == "FROZEN"
 
     def _limit_memory(self, limit_bytes: int) -> None:
-        # memory + swap may never be below memory, so the order depends on the direction. Try one, then the
-        # other.
+        # memory + swap may never be below memory, so the order depends on the direction: try one, then the other.
         names = ["memory.limit_in_bytes"]
         if (self._folders["memory"] / "memory.memsw.limit_in_bytes").exists():
             names.append("memory.memsw.limit_in_bytes")
@@ -226,7 +219,7 @@ class CgroupV1(Cgroup):
 
 class CgroupV2(Cgroup):
     kind = "cgroup2"
-    kills_by = frozenset({"pids"})
+    needed_to_kill = frozenset({"pids"})
     anonymous = "anon"
     oom_events = "memory.events"
     freezer = ("pids", "cgroup.freeze", "1", "0")
@@ -239,20 +232,13 @@ class CgroupV2(Cgroup):
 
     def _limit_memory(self, limit_bytes: int) -> None:
         self._write("memory", "memory.max", str(limit_bytes))
-        # Absent where the kernel has no swap. oom.group ends the whole job, launcher included: no half-dead
-        # jobs.
+        # Absent if the kernel has no swap. oom.group ends the whole job, launcher included: no half-dead jobs.
         for name, text in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
             if (self._folders["memory"] / name).exists():
                 self._write("memory", name, text)
 
     def _limit_cpu(self, quota_us: int) -> None:
         self._write("cpu", "cpu.max", f"{'max' if quota_us < 0 else quota_us} {_CPU_PERIOD_US}")
-
-
-@dataclass(frozen=True, slots=True)
-class CgroupsUnavailable:
-    reason: str
-    fix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,56 +261,55 @@ class Maker:
 
     def sweep(self) -> int:
         """Kill and remove cgroups of agents that died without cleaning up; returns how many."""
-        names = {entry.name for base in self.bases.values() for entry in _subfolders(base)}
+        names = {entry.name for base in self.bases.values() if base.is_dir() for entry in base.iterdir()}
         stale = [name for name in names if is_stale(name)]
         for name in stale:
             folders = {key: base / name for key, base in self.bases.items() if (base / name).is_dir()}
-            if self.version.kills_by <= set(folders):
+            if self.version.needed_to_kill <= set(folders):
                 self.version(folders).remove()
             else:
-                # Its agent died between two folders, or another one removes it now: nobody is in it.
+                # Its agent died between two folders, or another agent is removing it: no process is in it.
                 for folder in folders.values():
                     with contextlib.suppress(OSError):
                         folder.rmdir()
         return len(stale)
 
 
-def detect() -> Maker | CgroupsUnavailable:
+def detect() -> Maker | None:
     """Find out whether this process can make cgroups, by making one."""
     mounts = list(_mounts())
     v1 = {
-        c: path
-        for path, kind, options in mounts
-        if kind == "cgroup"
-        for c in options
-        if c in _V1_NEEDED + _V1_OPTIONAL
+        c: path for path, kind, options in mounts if kind == "cgroup" for c in options if c in _V1_NEEDED + _V1_OPTIONAL
     }
+    v2 = next((path for path, kind, _ in mounts if kind == "cgroup2"), None)
+    candidates = []
     if set(v1) >= set(_V1_NEEDED):
-        bases = {controller: root / BASE for controller, root in v1.items()}
-        if "cpuset" in bases and not _cpuset_works(bases["cpuset"]):
-            del bases["cpuset"]
-        return _verify(Maker(CgroupV1, bases))
-    roots = [path for path, kind, _ in mounts if kind == "cgroup2"]
-    if not roots:
-        return CgroupsUnavailable("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup")
-    tried: list[str] = []
-    for parent in dict.fromkeys((_own_v2(roots[0]), roots[0])):
+        candidates = [functools.partial(_v1_maker, v1)]
+    elif v2 is not None:
+        candidates = [functools.partial(_v2_maker, parent) for parent in dict.fromkeys((_own_v2(v2), v2))]
+    for make in candidates:
         try:
-            return _verify(_v2_maker(parent))
+            maker = make()
+            _verify(maker)
         except OSError as error:
-            tried.append(f"{parent}: {error.strerror}")
-    return CgroupsUnavailable(
-        "; ".join(tried),
-        "run the agent as a systemd service with Delegate=yes, "
-        "or with `systemd-run --user --scope -p Delegate=yes`",
-    )
+            _log.debug("cannot make cgroups: %s", error)
+        else:
+            return maker
+    return None
+
+
+def _v1_maker(roots: dict[str, Path]) -> Maker:
+    bases = {controller: root / BASE for controller, root in roots.items()}
+    if "cpuset" in bases and not _cpuset_works(bases["cpuset"]):
+        del bases["cpuset"]
+    return Maker(CgroupV1, bases)
 
 
 def _cpuset_works(base: Path) -> bool:
     """Optional: without cpusets, jobs are pinned by affinity, which they can change."""
     try:
         base.mkdir(exist_ok=True)
-        # Version 1 begins with nothing, which no process can enter; everything that the parent has is where to begin.
+        # A new cpuset of version 1 is empty, and no process can enter it: begin with all that the parent has.
         for name in _V1_CPUSET:
             if not (base / name).read_text().strip():
                 launcher.write(base / name, (base.parent / name).read_text().strip())
@@ -334,22 +319,13 @@ def _cpuset_works(base: Path) -> bool:
     return True
 
 
-def _verify(maker: Maker) -> Maker | CgroupsUnavailable:
-    try:
-        probe = maker.make()
-        probe.limit(memory_bytes=1 << 28, pids=16, cpus=0.5)
-        probe.members()
-        probe.remove()
-    except OSError as error:
-        if maker.version is CgroupV2:
-            raise
-        return CgroupsUnavailable(
-            f"{error.filename}: {error.strerror}",
-            f"as root: for c in {' '.join(maker.bases)}; do mkdir -p /sys/fs/cgroup/$c/{BASE}; "
-            f"chown -R AGENT_USER /sys/fs/cgroup/$c/{BASE}; done",
-        )
+def _verify(maker: Maker) -> None:
+    """Raise OSError if it cannot make cgroups here; else remove what dead agents left."""
+    cgroup = maker.make()
+    cgroup.limit(memory_bytes=1 << 28, pids=16, cpus=0.5)
+    cgroup.members()
+    cgroup.remove()
     maker.sweep()
-    return maker
 
 
 def _v2_maker(parent: Path) -> Maker:
@@ -362,8 +338,7 @@ def _v2_maker(parent: Path) -> Maker:
     try:
         launcher.write(parent / "cgroup.subtree_control", enable)
     except OSError:
-        # A cgroup with processes cannot have limited children: this process steps aside into a leaf of its
-        # own.
+        # A cgroup with processes cannot have limited children, so this process moves into a leaf of its own.
         leaf = parent / f"{BASE}-agent"
         leaf.mkdir(exist_ok=True)
         launcher.write(leaf / "cgroup.procs", "0")
@@ -388,7 +363,7 @@ def _mounts() -> Iterator[tuple[Path, str, list[str]]]:
 
 
 def own_prefix() -> str:
-    """A name for this process by which a later one can tell whether it still runs."""
+    """A name for this process from which a later one can tell whether it still runs."""
     return f"{_pid_namespace()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 
@@ -412,8 +387,3 @@ def _start_time(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat.rpartition(b")")[2].split()[19])
-
-
-def _subfolders(base: Path) -> Iterable[Path]:
-    with contextlib.suppress(FileNotFoundError):
-        yield from (entry for entry in base.iterdir() if entry.is_dir())

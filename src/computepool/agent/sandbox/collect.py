@@ -1,7 +1,7 @@
-"""Collects a job's results from its work folder without being led anywhere else.
+"""Collects a job's results from its work folder, and nothing from anywhere else.
 
-Owns the rules of what counts as a result: regular files with one name, reached without following a link, within the caps.
-Everything else is refused with a reason, never an error, because the job decides what is there.
+A result is a regular file with one name, reached without following a link, within the caps. Everything else is refused with
+a reason and never raises, because the job decides what is there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.base import MIB
 from computepool.agent.sandbox.scratch import OPEN_FOLDER
-from computepool.protocol.filenames import check_output_name
+from computepool.protocol.files import check_output_name
 
 #: O_NONBLOCK: opening a FIFO must not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -28,7 +28,7 @@ class Caps:
     total_bytes: int = 1024 * MIB
     file_bytes: int = 1024 * MIB
     depth: int = 16
-    #: Entries of any kind that are looked at, so that a folder of a million links costs little.
+    #: Entries of any kind to look at, so that a folder of a million links costs little.
     entries: int = 100_000
 
 
@@ -36,7 +36,7 @@ class Caps:
 class Output:
     name: str
     size: int
-    #: Open for reading; closed when the iteration goes on. Duplicate it to keep it.
+    #: Open for reading; closed when the iteration continues. Duplicate it to keep it.
     fd: int
 
 
@@ -47,7 +47,7 @@ class RefusedOutput:
 
 
 def is_empty(folder: Path) -> bool:
-    """True if there is nothing to collect or refuse. A job may have replaced the folder with a link."""
+    """True if there is nothing to collect or refuse. False for a link: a job may have put it in the folder's place."""
     try:
         fd = os.open(folder, OPEN_FOLDER)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def is_empty(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        with os.scandir(fd) as entries:  # Not all of it: a job may leave a million.
+        with os.scandir(fd) as entries:  # One is enough: there may be a million.
             return next(entries, None) is None
     finally:
         os.close(fd)
@@ -63,7 +63,7 @@ def is_empty(folder: Path) -> bool:
 
 @dataclass(slots=True)
 class OutputCollector:
-    """Iterate once over the outputs in `folder`; `refused` then says what was left behind and why."""
+    """Iterate once over the outputs in `folder`; then `refused` says what was left behind and why."""
 
     folder: Path
     caps: Caps = field(default_factory=Caps)
@@ -105,7 +105,7 @@ class OutputCollector:
                 os.close(fd)
 
     def _names(self, folder: int) -> list[str]:
-        """Names within the caps, sorted, so that equal folders give equal results."""
+        """Sorted names, within the caps, so that equal folders give equal results."""
         names = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -125,7 +125,7 @@ class OutputCollector:
         return False
 
     def _open(self, name: str, path: str, *, parent: int, depth: int) -> int | None:
-        """A descriptor of a folder or a plain file; None, with a reason noted, for anything else."""
+        """A descriptor of a folder or a plain file; refuses anything else and returns None."""
         try:
             check_output_name(path)
             mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
@@ -134,7 +134,7 @@ class OutputCollector:
                     raise ValueError(f"nested deeper than {self.caps.depth} folders")
                 return os.open(name, OPEN_FOLDER, dir_fd=parent)
             if not stat.S_ISREG(mode):
-                # Opening a device or a FIFO can have effects; O_NONBLOCK is only the second defence.
+                # Opening a device or a FIFO can have side effects; O_NONBLOCK is only the second defence.
                 raise ValueError("not a regular file")
             return os.open(name, _OPEN_FILE, dir_fd=parent)
         except ValueError as error:
@@ -161,6 +161,4 @@ class OutputCollector:
     def _refuse(self, name: str, reason: str) -> None:
         if len(self.refused) >= _REFUSED_MAX:
             return
-        self.refused.append(
-            RefusedOutput(ascii(name)[1:-1][:200] if not name.isprintable() else name[:200], reason)
-        )
+        self.refused.append(RefusedOutput(ascii(name)[1:-1][:200] if not name.isprintable() else name[:200], reason))

@@ -1,7 +1,7 @@
 """The inside of a sandbox with a file system of its own: paths, variables, a small /etc.
 
-Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in, and decides
-whose fault it is that a command could not start.
+All such levels share this layout, so a job cannot tell by its paths at which one it runs. Also decides whether the job or
+the node is at fault if a command could not start.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, St
 from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
-from computepool.agent.sandbox.safe_paths import View, search
+from computepool.agent.sandbox.safe_paths import View
 from computepool.agent.sandbox.sandbox import Command, Sandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 
 #: The work folder inside.
 WORK = "/job"
-#: Trees whose every file the node itself put there.
+#: Trees in which the node itself put every file.
 _OWN = ("/usr", PYTHON)
 _ELF = b"\x7fELF"
-#: Files that name disks and services of the machine, or tell it from every other one, and that programs can do without: a
-#: job must not find it easy to behave differently on a chosen node.
-_TELLING = (
+#: Files that programs can do without and that identify the machine, or name its disks and services. A job must not find it
+#: easy to behave differently on a chosen node.
+_IDENTIFYING = (
     "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms", "/proc/key-users",
     "/proc/keys", "/proc/mdstat", "/proc/modules", "/proc/partitions", "/proc/swaps", "/proc/sys/kernel/random/boot_id",
 )  # fmt: skip
@@ -44,8 +44,6 @@ class BoxedSandbox(Sandbox):
     def __init__(self, config: SandboxConfig) -> None:
         if not seccomp.is_supported():
             raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
-        if config.runtime is None:
-            raise SandboxError("there is no runtime for jobs, and this level hides the host's files")
         super().__init__(config)
         self._runtime = config.runtime
         etc = etc_folder(config.cache_dir, self._runtime, uid=self.uid_inside)
@@ -53,7 +51,7 @@ class BoxedSandbox(Sandbox):
         self._system = {"/usr": str(self._runtime.root / "usr"), "/etc": str(etc)}
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
-        if host == workdir:  # what every job asks for
+        if host == workdir:  # the frequent case
             return WORK
         for outside, inside in self._places(workdir, policy).items():
             if host.is_relative_to(outside):
@@ -68,32 +66,33 @@ class BoxedSandbox(Sandbox):
         """The jobs' Python and what the policy mounts: path inside -> host path."""
         return {PYTHON: self._runtime.path} | {inside: outside for outside, inside in policy.mounts.items()}
 
-    def _start_failure(self, started: Command, *, otherwise: str) -> Exit:
-        """Why the job never started: a command that cannot be run, or a failure of the sandbox.
+    def _start_failure(self, command: Command, *, node_error: str) -> Exit:
+        """Why the job never started: a command that cannot be run, or else `node_error`, a failure of the sandbox.
 
-        It is the node's fault only for a program of the node's own runtime, never for what a job brings.
+        The node is at fault only for programs of its own runtime, never for what a job brings.
         """
-        command, view = started.argv[0], self._view(started.workdir, started.policy)
-        paths = search(command, self._env(started.policy).get("PATH", "").split(":"))
-        found = [program for path in paths if (program := view.program(path, cwd=WORK)) is not None]
+        program, view = command.argv[0], self._view(command.workdir, command.policy)
+        folders = self._env(command.policy).get("PATH", "").split(":")
+        paths = [program] if "/" in program else [f"{folder or '.'}/{program}" for folder in folders]
+        found = [file for path in paths if (file := view.program(path, cwd=WORK)) is not None]
         if not found:
-            return Exit(Status.EXIT, 127, self._missing(command))
-        runnable = [program for program in found if program.executable]
+            return Exit(Status.EXIT, 127, self._not_found(program))
+        runnable = [file for file in found if file.executable]
         if not runnable:
-            return Exit(Status.EXIT, 126, f"{command}: not executable")
-        if runnable[0].first != _ELF:
-            problem = f"{command}: its interpreter cannot be run, or is not in this node's runtime"
+            return Exit(Status.EXIT, 126, f"{program}: not executable")
+        if runnable[0].magic != _ELF:
+            problem = f"{program}: its interpreter cannot be run, or is not in this node's runtime"
             return Exit(Status.EXIT, 126, f"{problem} ({self._runtime.short})")
-        if runnable[0].place not in _OWN:
-            return Exit(Status.EXIT, 126, f"{command}: this program cannot be run here")
-        return Exit(Status.SANDBOX_ERROR, -1, otherwise)
+        if runnable[0].mount not in _OWN:
+            return Exit(Status.EXIT, 126, f"{program}: this program cannot be run here")
+        return Exit(Status.SANDBOX_ERROR, -1, node_error)
 
-    def _missing(self, command: str) -> str:
-        if "/" in command and not command.startswith(("/usr/", "/bin/", "/sbin/")):
-            return f"{command}: not found"
+    def _not_found(self, program: str) -> str:
+        if "/" in program and not program.startswith(("/usr/", "/bin/", "/sbin/")):
+            return f"{program}: not found"
         return (
-            f"{command}: not found. It is not in this node's runtime ({self._runtime.short}); bring it along as an input, "
-            f"or ask the node's owner to add it: pool node start --runtime-add {command}"
+            f"{program}: not found. It is not in this node's runtime ({self._runtime.short}); bring it along as an input, "
+            f"or ask the node's owner to add it: pool node start --runtime-add {program}"
         )
 
     def _view(self, workdir: Path, policy: SandboxPolicy) -> View:
@@ -107,21 +106,21 @@ class BoxedSandbox(Sandbox):
 
 
 def hidden_files() -> list[str]:
-    """Files of /proc that are hidden from jobs, if this kernel has them."""
-    return [path for path in _TELLING if os.path.exists(path)]
+    """The files of /proc that are hidden from jobs, of those that this kernel has."""
+    return [path for path in _IDENTIFYING if os.path.exists(path)]
 
 
 def system_links() -> dict[str, str]:
-    """/bin and its like: path -> target."""
+    """/bin and the like: path -> target."""
     return {f"/{name}": target for name, target in LINKS.items()}
 
 
 def etc_folder(cache_dir: Path, runtime: Runtime, *, uid: int) -> Path:
     """The runtime's /etc with a user `job` of this uid. It does not name users of the host."""
-    others = "root:x:0:0:root:/:/bin/false\n" if uid else ""
+    root_user, root_group = ("root:x:0:0:root:/:/bin/false\n", "root:x:0:\n") if uid else ("", "")
     files = {
-        "passwd": f"{others}job:x:{uid}:{uid}:job:{WORK}:/bin/sh\n",
-        "group": f"{'root:x:0:' + chr(10) if uid else ''}job:x:{uid}:\n",
+        "passwd": f"{root_user}job:x:{uid}:{uid}:job:{WORK}:/bin/sh\n",
+        "group": f"{root_group}job:x:{uid}:\n",
         "hosts": "127.0.0.1 localhost job\n::1 localhost job\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }

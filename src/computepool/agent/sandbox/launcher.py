@@ -1,13 +1,13 @@
 """The launcher: a small process that starts the jobs of one slot. Run as a script, never imported by a job.
 
-It enters the slot's cgroup, lowers its limits and becomes the job's user once; every job it starts inherits
-all that for nothing, by posix_spawn, without running Python between fork and exec. It is the subreaper of
-its jobs: daemons come back to it, so "no children left" proves that the whole tree is gone.
+It enters the slot's cgroup, lowers its limits and becomes the job's user once; every job inherits all that for free, by
+posix_spawn, without running Python between fork and exec. It is the subreaper of its jobs: daemons are reparented to it, so
+"no children left" proves that the whole tree is gone.
 
-Protocol (unix SEQPACKET): the agent sends marshal values, which only ever travel from the agent to here; the
-launcher answers with fixed structs, because a job of level `process` shares its uid and could speak for it.
-Knows nothing of sandboxes: what it starts may be bubblewrap or the job itself. Standard library only: it runs
-with `-I -S`, outside the agent's virtual environment.
+Protocol (unix SEQPACKET): the agent sends marshal values, which travel only in this direction. The launcher answers with
+fixed structs, because a job of level `process` shares its uid and could impersonate it. The launcher knows nothing of
+sandboxes: it may start bubblewrap or the job itself. Standard library only: it runs with `-I -S`, outside the agent's
+virtual environment.
 """
 
 from __future__ import annotations
@@ -22,38 +22,52 @@ import resource
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
 from typing import Any
 
-#: kind, wait status, CPU time in microseconds, peak resident kB of the biggest process; then text for FAILED.
+#: Kind, wait status, CPU time in microseconds, peak resident kB of the largest process; then text for FAILED.
 REPLY = struct.Struct("<BxxxiQQ")
 ENDED, LEFTOVERS, FAILED, FENCED = 1, 2, 3, 4
-#: What a fence holds (fence.py): milliseconds of a clock that counts time asleep, 0 for no end. Eight aligned bytes are
-#: read and written in one go.
+#: The content of a fence (fence.py): milliseconds of a clock that counts time asleep, 0 for no deadline. Eight aligned
+#: bytes are read and written at once.
 DEADLINE = struct.Struct("q")
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-#: The launcher keeps its own descriptors from here on; a backend may use those between the job's and these.
+#: The launcher's own descriptors begin here; a backend may use those between the job's and these.
 FIRST_OWN_FD = 32
 JOB_FD_MAX = 28
 REQUEST_BYTES_MAX = 160 * 1024
+#: First argument of a run that only tries to make the devices, in the folder that follows.
+TRY_DEVICES = "try-devices"
 _MSG_CMSG_CLOEXEC = 0x4000_0000
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-_CLONE_NEWNS, _MS_REC, _MS_SLAVE, _MNT_DETACH = 0x20000, 1 << 14, 1 << 19, 2
-#: File systems of which no job is ever given anything.
-_NEVER_GIVEN = frozenset({
+CLONE_NEWNS, MS_REC, MS_SLAVE, MNT_DETACH = 0x20000, 1 << 14, 1 << 19, 2
+_MS_RDONLY, MS_NOSUID, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 8, 32, 1 << 12
+#: File systems of which no job ever gets a part.
+_NEVER_SHARED = frozenset({
     "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs", "fusectl", "hugetlbfs",
     "mqueue", "nsfs", "pstore", "rpc_pipefs", "securityfs", "tracefs",
 })  # fmt: skip
 
-#: After the job's first process ends, the rest may end by itself (bubblewrap's init takes some ms) before
-#: it is killed.
+#: Jobs get parts of these kernel interfaces, but none of the mounts below them.
+_KERNEL_FOLDERS = ("/proc/", "/sys/")
+#: The content of /dev, as bubblewrap would make it.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {
+    "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "fd": "/proc/self/fd",
+    "core": "/proc/kcore", "ptmx": "pts/ptmx",
+}  # fmt: skip
+
+#: When the job's first process has ended, the rest has this long to end by itself (bubblewrap's init takes some ms).
 _GRACE_MS = 50
 _KILL_AGAIN_MS = 5
-#: A fence is looked at again after this time at the latest: waiting does not count the time asleep.
-_LOOK_MS = 1000
+#: A fence is checked at least this often: waiting does not count the time asleep.
+_FENCE_CHECK_MS = 1000
+
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Launcher:
@@ -68,8 +82,8 @@ class Launcher:
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def run(self) -> None:
-        setup, _ = self._receive()  # What comes along stays open, closed to jobs: it is the lock of the uid.
-        if setup == "stop":  # The agent ended before it could say anything.
+        setup, _ = self._receive()  # The descriptor that comes along is the lock of the uid: it stays open.
+        if setup == "stop":  # The agent has ended already.
             return
         try:
             _enter(setup)
@@ -81,13 +95,13 @@ class Launcher:
             request, fds = self._receive()
             if request == "stop":
                 return
-            if request != "cancel":  # A cancel here crossed the end of its job.
+            if request != "cancel":  # A cancel that arrives here came too late: its job has ended.
                 self._run_job(request, fds)
 
     def _receive(self) -> tuple[Any, list[int]]:
         try:
             data, ancillary, _, _ = self._channel.recvmsg(256 * 1024, 4096, _MSG_CMSG_CLOEXEC)
-        except ConnectionError:  # The agent has gone without reading an answer.
+        except ConnectionError:  # The agent has ended without reading an answer.
             return "stop", []
         fds: list[int] = []
         for _, _, payload in ancillary:
@@ -98,33 +112,27 @@ class Launcher:
         try:
             self._channel.send(REPLY.pack(kind, status, cpu_us, peak_kb) + text.encode()[:4096])
         except OSError:
-            os._exit(1)  # The agent is gone; jobs were already ended, or end with this process's cgroup.
+            os._exit(1)  # The agent is gone. Its jobs have ended, or end with this process's cgroup.
 
     def _run_job(self, request: Any, fds: list[int]) -> None:
         fence = fds.pop() if request["has_fence"] and fds else None
-        try:
-            self._start_and_watch(request, fds, fence)
-        finally:
-            if fence is not None:
-                os.close(fence)
-
-    def _start_and_watch(self, request: Any, fds: list[int], fence: int | None) -> None:
+        first = None
         try:
             first = _start(request, fds)
         except (OSError, ValueError) as error:
-            _complain(fds[2], f"computepool: cannot run {request['argv'][0]!a}: {error}\n")
+            with contextlib.suppress(OSError):
+                os.write(fds[2], f"computepool: cannot run {request['argv'][0]!a}: {error}\n".encode())
             missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
             self._reply(ENDED, (127 if missing else 126) << 8)
-            return
-        finally:
-            for fd in fds:
-                os.close(fd)
-        self._watch(first, fence)
+        for fd in fds:
+            os.close(fd)
+        if first is not None:
+            self._watch(first, fence)
+        if fence is not None:
+            os.close(fence)
 
     def _watch(self, first: int, fence: int | None) -> None:
-        """Reap until no descendant is left; kill them on request, or if they outlive the agent, the first process or
-        the fence.
-        """
+        """Reap until no descendant is left. Kill them on request, or if they outlive the agent, `first` or the fence."""
         status: int | None = None
         killing = False
         cpu_us = peak_kb = 0
@@ -161,14 +169,13 @@ class Launcher:
     def _receive_kill(self) -> bool:
         request, _ = self._receive()
         if request == "stop":
-            # Nobody will read what comes next, so the agent's end of the channel must not wake the poll
-            # again.
+            # The agent is gone: its end of the channel must not wake the poll again.
             self._poll.unregister(self._channel)
         return request in ("stop", "cancel")
 
     def _kill_descendants(self) -> None:
         if self._dedicated_uid:
-            # Atomic: no process of this uid can fork out of the way. The uid belongs to this slot alone.
+            # Atomic: no process can escape by forking. The uid belongs to this slot alone.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return
@@ -180,16 +187,14 @@ class Launcher:
 
 
 def _enter(setup: dict[str, Any]) -> None:
-    """Set up what every job of this slot inherits. Each step needs rights that a later one gives up."""
+    """Set up what every job of this slot inherits. Each step needs rights that a later step gives up."""
     for path in setup["cgroup_procs"]:
         write(path, "0")
     write("/proc/self/oom_score_adj", "900")
-    libc = ctypes.CDLL(None, use_errno=True)
     if setup["few_mounts"] and setup["uid"] is not None:  # only root may
-        _drop_mounts(libc)
+        _make_mounts(setup["devices"])
     for option in (_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS):
-        if libc.prctl(option, 1, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"prctl {option}")
+        _check(libc.prctl(option, 1, 0, 0, 0), f"prctl {option}")
     os.umask(0o022)
     for number, value in setup["rlimits"]:
         _, hard = resource.getrlimit(number)
@@ -203,25 +208,67 @@ def _enter(setup: dict[str, Any]) -> None:
     os.chdir("/")
 
 
-def _drop_mounts(libc: ctypes.CDLL) -> None:
-    """Unmount, for this process and its children alone, what no job is given: bubblewrap reads the list of mounts some twenty
-    times for each job.
+def _make_mounts(devices: str | None) -> None:
+    """Make mounts that only this process and its children see. `devices`: where to make the jobs' /dev."""
+    has_namespace = _drop_mounts()
+    if devices is None:
+        return
+    if not has_namespace:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), "mount namespace")
+    _make_devices(devices)
 
-    Only where later mounts arrive here too: work folders are mounted after this process started, and a job that does not
-    see its mount would write past its limit.
+
+def _drop_mounts() -> bool:
+    """Enter a mount namespace without the mounts that no job gets; False if that is not possible.
+
+    bubblewrap reads the list of mounts some twenty times for each job. Only possible where later mounts arrive here, too:
+    work folders are mounted after this process has started, and a job that did not see its mount would write past its limit.
     """
     dropped = []
     with open("/proc/self/mountinfo") as mounts:
         for line in mounts:
             options, _, source = line.partition(" - ")
-            if source.split()[0] in _NEVER_GIVEN:
-                dropped.append(os.fsencode(options.split()[4]))
+            point = options.split()[4]
+            if source.split()[0] in _NEVER_SHARED or point.startswith(_KERNEL_FOLDERS):
+                dropped.append(os.fsencode(point))
             elif " shared:" not in options:
-                return
-    if libc.unshare(_CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "mount namespace")
-    for point in reversed(dropped):
-        libc.umount2(point, _MNT_DETACH)
+                return False
+    _check(libc.unshare(CLONE_NEWNS), "mount namespace")
+    mount("none", "/", flags=MS_REC | MS_SLAVE)
+    for point_bytes in reversed(dropped):
+        libc.umount2(point_bytes, MNT_DETACH)
+    return True
+
+
+def _make_devices(folder: str) -> None:
+    """Make in `folder` the /dev that bubblewrap would otherwise make for each job, with six mounts.
+
+    One job after the other gets it, read-only; a terminal ends with the processes that hold it.
+    """
+    mount("tmpfs", folder, kind="tmpfs", flags=MS_NOSUID | _MS_NOEXEC, options="mode=0755,size=64k")
+    os.umask(0)
+    for name in _DEVICES:
+        os.mknod(f"{folder}/{name}", stat.S_IFCHR | 0o666, os.stat(f"/dev/{name}").st_rdev)
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, f"{folder}/{name}")
+    for name in ("shm", "pts"):
+        os.mkdir(f"{folder}/{name}", 0o755)
+    terminals = "newinstance,ptmxmode=0666,mode=620"
+    mount("devpts", f"{folder}/pts", kind="devpts", flags=MS_NOSUID | _MS_NOEXEC, options=terminals)
+    mount("none", folder, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY | MS_NOSUID | _MS_NOEXEC)
+    with open(f"{folder}/null", "wb"):  # Fails where devices are not allowed.
+        pass
+
+
+def mount(source: str, target: str, *, kind: str | None = None, flags: int, options: str | None = None) -> None:
+    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    _check(libc.mount(texts[0], texts[1], texts[2], flags, texts[3]), f"mount {target}")
+
+
+def _check(result: int, what: str) -> None:
+    """Raise OSError if a call of the C library failed."""
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), what)
 
 
 def _start(request: dict[str, Any], fds: list[int]) -> int:
@@ -238,9 +285,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> int:
             request["argv"][0],
             request["argv"],
             env,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, fd, target) for fd, target in zip(fds, targets, strict=False)
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in zip(fds, targets, strict=False)],
             setsid=True,
             setsigmask=(),
             setsigdef=(signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ),
@@ -252,15 +297,15 @@ def _start(request: dict[str, Any], fds: list[int]) -> int:
 
 def _left_ms(fence: int) -> int:
     """Milliseconds until the fence must be checked again; 0 if its deadline has passed."""
-    (until,) = DEADLINE.unpack(os.pread(fence, DEADLINE.size, 0))
-    if not until:
-        return _LOOK_MS
-    left = until - time.clock_gettime_ns(_CLOCK) // 1_000_000
-    return int(max(0, min(left, _LOOK_MS)))
+    (deadline,) = DEADLINE.unpack(os.pread(fence, DEADLINE.size, 0))
+    if not deadline:
+        return _FENCE_CHECK_MS
+    left = deadline - time.clock_gettime_ns(_CLOCK) // 1_000_000
+    return int(max(0, min(left, _FENCE_CHECK_MS)))
 
 
 def _descendants(root: int) -> list[int]:
-    """Every descendant of `root`, from one pass over /proc."""
+    """Every descendant of `root`, found in one pass over /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -290,15 +335,10 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         os.close(fd)
 
 
-def _complain(stderr: int, text: str) -> None:
-    with contextlib.suppress(OSError):
-        os.write(stderr, text.encode())
-
-
 def _reserve_low_fds(channel_fd: int) -> socket.socket:
-    """Move the channel up and fill the rest with close-on-exec placeholders.
+    """Move the channel up and fill the numbers below with close-on-exec placeholders.
 
-    Then no descriptor that arrives can collide with a number that a job wants.
+    Then no descriptor that arrives can have a number that a job wants.
     """
     moved = fcntl.fcntl(channel_fd, fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_FD)
     os.close(channel_fd)
@@ -310,4 +350,7 @@ def _reserve_low_fds(channel_fd: int) -> socket.socket:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == TRY_DEVICES:
+        _make_mounts(sys.argv[2])
+        sys.exit()
     Launcher(_reserve_low_fds(int(sys.argv[1]))).run()

@@ -1,22 +1,22 @@
-"""Resolves paths as a job sees them, from outside: a path that the job chose never leads out of its view.
+"""Resolves a path as a job sees it, from outside: a path that the job chose never leads out of its view.
 
-Owns the walk through a view of mounted trees and links. Every step is taken by hand below a tree that the agent named:
-`..` ends at the view's root, a link's target is a path of the view again, and the host's kernel never follows a link. So
-the result does not depend on the rest of the host.
+A view consists of mounted trees and links. Each step is taken by hand below a tree that the agent named: `..` ends at the
+view's root, a link's target is a path in the view again, and the host's kernel never follows a link. So the result does
+not depend on the rest of the host.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 #: As many as the kernel follows.
 _LINKS_MAX = 40
 _STEPS_MAX = 1024
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 #: O_NONBLOCK: opening a FIFO must not wait for a writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -28,9 +28,8 @@ class Program:
     """A regular file in the view."""
 
     executable: bool
-    first: bytes
-    #: Where the tree that holds it is mounted.
-    place: str
+    magic: bytes  #: its first four bytes
+    mount: str  #: where the tree that holds it is mounted
 
 
 class View:
@@ -79,24 +78,24 @@ class View:
             return self._links[path]
         if any(place[: len(path)] == path for place in self._trees):
             return None  # A mounted tree, or a folder on the way to one.
-        fd = self._open(path, _LOOK)
+        fd = self._open(path, _PATH_ONLY)
         try:
             return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
         finally:
             os.close(fd)
 
     def _read(self, path: Parts) -> Program | None:
-        looked = self._open(path, _LOOK)
+        fd = self._open(path, _PATH_ONLY)
         try:
-            mode = os.fstat(looked).st_mode
+            mode = os.fstat(fd).st_mode
         finally:
-            os.close(looked)
+            os.close(fd)
         if not stat.S_ISREG(mode):
             return None
-        place = "/" + "/".join(self._tree(path))
+        mount = "/" + "/".join(self._tree(path))
         fd = self._open(path, _READ)
         try:
-            return Program(executable=bool(mode & 0o111), first=os.pread(fd, 4, 0), place=place)
+            return Program(executable=bool(mode & 0o111), magic=os.pread(fd, 4, 0), mount=mount)
         finally:
             os.close(fd)
 
@@ -108,9 +107,7 @@ class View:
         here = os.open(self._trees[place], flags & ~os.O_NOFOLLOW if not below else os.O_PATH | os.O_CLOEXEC)
         for number, name in enumerate(below, start=1):
             try:
-                beneath = os.open(
-                    name, flags if number == len(below) else _LOOK | os.O_DIRECTORY, dir_fd=here
-                )
+                beneath = os.open(name, flags if number == len(below) else _PATH_ONLY | os.O_DIRECTORY, dir_fd=here)
             finally:
                 os.close(here)
             here = beneath
@@ -126,8 +123,3 @@ class View:
 
 def _parts(path: str) -> Parts:
     return tuple(name for name in path.split("/") if name not in ("", "."))
-
-
-def search(command: str, folders: Sequence[str]) -> list[str]:
-    """The paths that a command may refer to, in search order."""
-    return [command] if "/" in command else [f"{folder or '.'}/{command}" for folder in folders]

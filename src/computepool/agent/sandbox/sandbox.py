@@ -1,6 +1,6 @@
-"""The interface of every sandbox, and what the backends have in common.
+"""The interface of every sandbox, and what the backends share.
 
-The executor knows only this module and base.py; the backend is chosen once, from those that passed the self-test.
+The executor knows only this module and base.py. The backend is chosen once, from those that passed the self-test.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Limits, Probe, SandboxPolicy
+from computepool.agent.sandbox.base import Limits, SandboxPolicy
 from computepool.agent.sandbox.scratch import give, require_reachable
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
 from computepool.agent.sandbox.supervise import Process
@@ -18,7 +18,7 @@ from computepool.core.isolation import Level
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What `spawn` was asked to start."""
+    """The arguments of `spawn`."""
 
     argv: Sequence[str]
     workdir: Path
@@ -28,8 +28,12 @@ class Command:
 
 
 class Sandbox:
+    """Raises SandboxError if this machine cannot provide it."""
+
     level: Level
     footprint: Footprint
+    #: The program that starts jobs, for the owner to read; empty if there is none.
+    program = ""
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
@@ -40,12 +44,8 @@ class Sandbox:
         """How limits are enforced: cgroup1, cgroup2 or rlimit."""
         return self._pool.limits_kind
 
-    def probe(self) -> Probe:
-        """Check that this machine can provide the sandbox, by running `true` in it."""
-        raise NotImplementedError
-
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
-        """The path under which the job sees `host`: the work folder, something in it, or a mount."""
+        """The path at which the job sees `host`: the work folder, something in it, or a mount."""
         raise NotImplementedError
 
     def spawn(
@@ -59,12 +59,11 @@ class Sandbox:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> Process:
-        """Start `argv` in `workdir`; returns in well under a millisecond when a slot is warm.
+        """Start `argv` in `workdir`; returns in well under a millisecond if a slot is warm.
 
-        Descriptors are duplicated, the caller closes its own; None means /dev/null. `argv[0]` is searched on the job's
-        PATH. As root the work folder is given to the job's uid. Raises SandboxError when it cannot start.
+        Descriptors are duplicated, and the caller closes its own; None means /dev/null. `argv[0]` is searched on the
+        job's PATH. As root the work folder is given to the job's uid. Raises SandboxError if the job cannot start.
         """
-        self._require(policy)
         check_command(argv, policy)
         require_reachable(workdir)
         streams = {0: stdin, 1: stdout, 2: stderr}
@@ -79,9 +78,6 @@ class Sandbox:
     def close(self) -> None:
         """End every job and helper process of this sandbox."""
         self._pool.close()
-
-    def _require(self, policy: SandboxPolicy) -> None:
-        """Raise SandboxError if this machine lacks what such a job needs."""
 
     def _start(self, slot: Slot, command: Command) -> Process:
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Work folders: creates, fills, measures and removes folders that untrusted programs write to.
 
-Owns every file operation on such a folder except collecting (collect.py). Nothing here follows a link, trusts a name or
-recurses: a job can nest folders deeper than any stack and name files as it likes.
+Owns every file operation on such a folder except collecting results (collect.py). After a job has run, nothing here follows
+a link, trusts a name or recurses: a job can nest folders deeper than any stack and name files as it likes.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pathlib import Path
 from typing import BinaryIO
 
 from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
-from computepool.protocol.filenames import check_name
+from computepool.protocol.files import check_name
 
 _log = logging.getLogger(__name__)
 
 _DEPTH_MAX = 256
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: A file costs an inode however small it is: this many per MB of the disk limit, and some for small limits.
+#: Even an empty file costs an inode: this many per MB of the disk limit, but not fewer than the minimum.
 _FILES_PER_MB = 256
 _FILES_MIN = 20_000
 _STEP_S = 0.015
 _SCAN_PAUSE_S = 0.5
-#: Descriptors of a job's processes that are looked at. One process must not hide with its own what another holds.
+#: Descriptors that are checked, of all processes of a job together. More than that are an excess.
 _OPEN_MAX = 65_536
-#: This program has no descriptors left to look with: that says nothing about the job.
+#: The agent itself has no descriptors left to look with, which says nothing about the job.
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-#: Parents of work folders that passed the check once: looking again costs a tenth of a small job's start.
+#: Parents of work folders that passed the check: checking again costs a tenth of a small job's start.
 _known_reachable: set[Path] = set()
 
 
 def make_workdir(parent: Path, name: str) -> Path:
-    """Create a private folder for one attempt, with an empty outputs folder. `parent` becomes traversable."""
+    """Create a private folder for one attempt, with an empty outputs folder, and `parent`, which others can traverse."""
     check_name(name)
     parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     workdir = parent / name
@@ -49,7 +49,7 @@ def make_workdir(parent: Path, name: str) -> Path:
 
 
 def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
-    """Create the file `name` under `workdir` and its folders for writing, never through a link."""
+    """Open a new file `name` under `workdir` for writing; creates its folders. Never follows a link."""
     *folders, last = check_name(name)
     here = os.open(workdir, OPEN_FOLDER)
     try:
@@ -65,19 +65,15 @@ def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
         os.close(here)
 
 
-def give(workdir: Path, uid: int) -> None:
-    """Make `uid` the owner of everything in `workdir`. Only before a job runs there."""
-    _give(str(workdir), uid, None)
-
-
-def _give(name: str, uid: int, parent: int | None) -> None:
-    here = os.open(name, OPEN_FOLDER, dir_fd=parent)
+def give(folder: Path | str, uid: int, *, dir_fd: int | None = None) -> None:
+    """Make `uid` the owner of everything in `folder`. Only before a job has run there."""
+    here = os.open(folder, OPEN_FOLDER, dir_fd=dir_fd)
     try:
         os.fchown(here, uid, uid)
         with os.scandir(here) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    _give(entry.name, uid, here)
+                    give(entry.name, uid, dir_fd=here)
                 else:
                     os.chown(entry.name, uid, uid, dir_fd=here, follow_symlinks=False)
     finally:
@@ -85,7 +81,7 @@ def _give(name: str, uid: int, parent: int | None) -> None:
 
 
 def unreachable(path: Path) -> Path | None:
-    """The first folder on the way to `path` that other users cannot enter; None if they can reach it."""
+    """The first folder on the way to `path` that other users cannot enter; None if they can reach `path`."""
     resolved = path.resolve()
     for folder in reversed((resolved, *resolved.parents)):
         mode = folder.stat().st_mode
@@ -95,7 +91,7 @@ def unreachable(path: Path) -> Path | None:
 
 
 def require_reachable(path: Path) -> None:
-    """Raise SandboxError if the uid of a root agent's jobs cannot get to `path`."""
+    """Raise SandboxError if the jobs of a root agent, which run as other users, cannot reach `path`."""
     if os.geteuid() != 0 or path.parent in _known_reachable:
         return
     blocked = unreachable(path)
@@ -114,10 +110,10 @@ def remove_tree(path: Path) -> None:
 
 
 def empty_tree(path: Path) -> bool:
-    """Remove all below `path`; False if there is no such folder.
+    """Remove everything below `path`; False if there is no such folder.
 
-    Each folder found is first moved up to the top and worked on from there, so neither depth nor path
-    length nor the number of open descriptors grows with what the job nested.
+    Each folder is first moved to the top and emptied there, so that paths, depth and the number of open descriptors stay
+    small however deep the job nested.
     """
     try:
         _open_up(path)
@@ -143,7 +139,7 @@ def empty_tree(path: Path) -> bool:
 
 
 def _unlink_files(folder: int) -> list[str]:
-    """Unlink all files in `folder`; returns the names of its folders, made accessible."""
+    """Unlink all files in `folder`; returns the names of its folders and makes them accessible."""
     folders = []
     with os.scandir(folder) as entries:
         for entry in list(entries):
@@ -156,8 +152,8 @@ def _unlink_files(folder: int) -> list[str]:
 
 
 def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
-    # Without root the agent owns these folders, but the job may have taken the permissions away. chmod by name would
-    # follow a link that the job put there to a file of the owner's.
+    # Without root the agent owns these folders, but the job may have removed permissions. chmod by name would follow a
+    # link that the job put there, to a file of the owner's.
     if os.geteuid() != 0:
         fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
@@ -167,7 +163,7 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
 
 
 def open_lock(path: Path, how: int) -> int:
-    """A descriptor that holds a lock until it is closed, or its process ends. Raises BlockingIOError with LOCK_NB."""
+    """A descriptor that holds a lock until it is closed or its process ends. Raises BlockingIOError with LOCK_NB."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, how)
@@ -185,9 +181,8 @@ def files_max(disk_mb: int) -> int:
 class DiskMeter:
     """Measures a running job's work folder, a few milliseconds at a time.
 
-    A quota of the file system would be exact, but needs root and 16 ms to mount per job. RLIMIT_FSIZE stops
-    single files at once; this stops the sum within about a second. It sees files that were unlinked while
-    open, but not those that are only mapped.
+    Used without root: volumes.py is exact, but must mount. RLIMIT_FSIZE stops single files at once; this stops the sum
+    within about a second. It counts files that were unlinked while open, but not those that are only mapped.
     """
 
     def __init__(self, folder: Path, *, limit_mb: int) -> None:
@@ -206,23 +201,24 @@ class DiskMeter:
         if self._scan is None:
             self._scan = self._measure(pids)
             self._scan_s = 0.0
-        verdict = ""
+        excess = ""
         try:
-            for verdict in self._scan:
-                if verdict or time.monotonic() - started > _STEP_S:
+            for excess in self._scan:
+                if excess or time.monotonic() - started > _STEP_S:
                     self._scan_s += time.monotonic() - started
-                    return verdict
+                    return excess
         except OSError as error:
             _log.warning("measuring %s again soon: %s", self._folder.name, error)
         self._scan = None
         self._not_before = time.monotonic() + max(_SCAN_PAUSE_S, 20 * self._scan_s)
-        return verdict
+        return excess
 
     def _measure(self, pids: Sequence[int]) -> Iterator[str]:
-        """Yield '' after each entry, and finally what was exceeded, if anything. Unreadable entries count as excess.
+        """Yield '' after each entry, and at the end what was exceeded, if anything. An unreadable folder is an excess.
 
-        Raises OSError if this process itself cannot read.
+        Raises OSError if this process has no descriptors left.
         """
+        too_large = f"the work folder holds more than {self._limit_bytes // MIB} MB"
         hidden: dict[int, int] = {}
         for count, info in enumerate(_unlinked_files(pids, self._folder)):
             if count >= _OPEN_MAX:
@@ -233,24 +229,21 @@ class DiskMeter:
             yield ""
         used = sum(hidden.values())
         if used > self._limit_bytes:
-            yield self._too_much()
+            yield too_large
             return
         for count, info in enumerate(_entries(self._folder)):
             if info is None:
                 yield "the work folder has a folder that is unreadable or nested too deep"
                 return
-            # Links to one file from inside the folder share its size.
+            # The links to a file share its size.
             used += info.st_blocks * 512 // max(1, info.st_nlink if stat.S_ISREG(info.st_mode) else 1)
             if used > self._limit_bytes:
-                yield self._too_much()
+                yield too_large
                 return
             if count >= self._files_max:
                 yield f"the work folder holds more than {self._files_max} files"
                 return
             yield ""
-
-    def _too_much(self) -> str:
-        return f"the work folder holds more than {self._limit_bytes // MIB} MB"
 
 
 def _entries(folder: Path) -> Iterator[os.stat_result | None]:
@@ -268,7 +261,7 @@ def _entries(folder: Path) -> Iterator[os.stat_result | None]:
             try:
                 info = os.stat(name, dir_fd=here, follow_symlinks=False)
             except OSError:
-                continue  # Gone already: the job is running.
+                continue  # It is gone already: the job is running.
             yield info
             if stat.S_ISDIR(info.st_mode) and (len(stack) > _DEPTH_MAX or not _enter(stack, name, here)):
                 yield None
@@ -294,7 +287,7 @@ def _enter(stack: list[tuple[int, Iterator[str]]], name: str, parent: int | None
 
 
 def _unlinked_files(pids: Sequence[int], folder: Path) -> Iterator[os.stat_result | None]:
-    """For each descriptor of the processes: its status if it is an unlinked file on the work folder's file system."""
+    """For each descriptor of the processes: its status if it is an unlinked file on the folder's file system, else None."""
     try:
         device = folder.stat().st_dev
     except OSError:
@@ -305,7 +298,7 @@ def _unlinked_files(pids: Sequence[int], folder: Path) -> Iterator[os.stat_resul
         except OSError as error:
             if error.errno in _NONE_LEFT:
                 raise
-            continue  # Gone already, or not ours to look at.
+            continue  # The process has ended, or belongs to another user.
         for name in names:
             found = None
             with contextlib.suppress(OSError):

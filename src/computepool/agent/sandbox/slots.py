@@ -1,9 +1,8 @@
 """Slots: warm places to run a job in, each with a launcher process, a cgroup and (for a root agent) a uid.
 
-Owns the launchers and hands slots out. Making a slot costs some 40 ms (a Python start, entering cgroups,
-changing uid); using a warm one costs a message. That is what makes 600 jobs a second possible: `subprocess`
-with a uid or a preexec function forks the whole agent (1-2 ms and growing with its memory), and entering a
-cgroup per job can wait 18 ms for the kernel.
+Making a slot costs some 40 ms (starting Python, entering cgroups, changing the uid); using a warm one costs a message.
+That makes 600 jobs a second possible: `subprocess` with a uid or a preexec function forks the whole agent (1-2 ms and
+growing with its memory), and entering a cgroup for each job can wait 18 ms for the kernel.
 """
 
 from __future__ import annotations
@@ -33,19 +32,20 @@ from computepool.agent.sandbox.scratch import open_lock
 
 UID_COUNT = 1024
 _UID_BASE_MIN = 10_000
-#: How far an agent with neither root nor cgroups may be off with its limit on processes.
+#: By how much the limit on processes may be off if the agent has neither root nor cgroups.
 NPROC_STEP = 64
 _COUNT_AGAIN_S = 10.0
 _PIN_ROUNDS = 10
 _UID_LOCKS = Path("/run/computepool/uids")
 #: RLIMIT_FSIZE is rounded up to a power of two of at least this, so that jobs of many sizes share warm slots.
 _FSIZE_STEP_MB = 64
-#: Descriptors of a backend that opens the job's files for it. The launcher takes what the system allows of it.
+#: Descriptors of a backend that opens the job's files for it. The launcher lowers it to what the system allows.
 _FILES_OF_BACKEND = 65_536
 
-#: Arguments and environment of a job together, the byte that ends each included: with what the launcher's request adds they
-#: fit into it. And each of them: the kernel takes no longer one (MAX_ARG_STRLEN), with the name of a variable before it.
+#: A job's arguments and environment together, with the byte that ends each. The rest of the launcher's request is for what
+#: the sandbox adds.
 COMMAND_BYTES_MAX = launcher.REQUEST_BYTES_MAX - 16 * 1024
+#: Each of them: a little less than the kernel's MAX_ARG_STRLEN, because a variable's name comes before its value.
 ARGUMENT_BYTES_MAX = 120 * 1024
 
 Rlimits = tuple[tuple[int, int], ...]
@@ -53,10 +53,10 @@ Rlimits = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxConfig:
-    #: Where the sandbox keeps what it builds once. As root every parent must be o+x.
+    #: Where the sandbox keeps what it builds once. For a root agent every parent must be o+x.
     cache_dir: Path
-    #: What jobs see instead of the host's files. Only level `process` does without: then /usr/bin is on PATH.
-    runtime: Runtime | None = None
+    #: What jobs see instead of the host's files.
+    runtime: Runtime
     #: A root agent runs its jobs as uid_base + n.
     uid_base: int = 200_000
     slots_max: int = 256
@@ -71,16 +71,18 @@ class Footprint:
 
     #: Processes and threads that are not the job's.
     pids: int
-    #: Of these, the processes that are always there.
+    #: Of these, the processes that always run.
     processes: int = 1
-    #: How many of the host's there are at most for each of the job's.
+    #: The host's processes and threads for each one of the job's, at most.
     pids_each: int = 1
     memory_mb: int = 16
-    #: The backend itself limits the job's files, their sizes and its processes; what it keeps open and maps for
-    #: the job must not fall under the same limits.
+    #: The backend itself limits the job's files, their sizes and its processes. What it opens and maps for the job must not
+    #: fall under the same limits.
     limits_inside: bool = False
-    #: It makes the job a file system from a few folders of the host; other mounts of the host only cost it time.
+    #: The backend uses only a few folders of the host; the host's other mounts would only cost it time.
     few_mounts: bool = False
+    #: Where launchers make /dev for their jobs, if they may.
+    devices: str | None = None
 
     def pids_max(self, limits: Limits) -> int:
         return self.pids_each * limits.pids + self.pids
@@ -93,23 +95,18 @@ class Slot:
     """One launcher, which runs one job at a time. Not reusable once it is dead or dirty."""
 
     def __init__(
-        self,
-        *,
-        uid: _UidLease | None,
-        cgroup: cgroups.Cgroup | None,
-        rlimits: Rlimits,
-        few_mounts: bool = False,
+        self, *, uid: _UidLease | None, cgroup: cgroups.Cgroup | None, rlimits: Rlimits, footprint: Footprint
     ) -> None:
         self.cgroup = cgroup
         self.rlimits = rlimits
-        self.cpu_ids: tuple[int, ...] = ()  #: where it runs; empty: wherever the agent does
+        self.cpu_ids: tuple[int, ...] = ()  #: where it runs; empty: wherever the agent may
         self._uid = uid
         self._files: dict[str, int] = {"null": os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)}
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
         with theirs:
             self._process = subprocess.Popen(
-                [_python(), "-I", "-S", launcher.__file__, str(theirs.fileno())],
+                [python(), "-I", "-S", launcher.__file__, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -117,9 +114,14 @@ class Slot:
                 cwd="/",
                 start_new_session=True,
             )
-        # With the uid's lock: if the agent is killed, the uid stays reserved until the launcher has ended its job.
-        procs = cgroup.procs_files if cgroup else []
-        setup = {"cgroup_procs": procs, "rlimits": list(rlimits), "uid": self.uid, "few_mounts": few_mounts}
+        setup = {
+            "cgroup_procs": cgroup.procs_files if cgroup else [],
+            "rlimits": list(rlimits),
+            "uid": self.uid,
+            "few_mounts": footprint.few_mounts,
+            "devices": footprint.devices,
+        }
+        # The launcher gets the uid's lock, too: if the agent is killed, the uid stays reserved until the job has ended.
         self._send(setup, (uid.lock,) if uid else ())
 
     @property
@@ -131,9 +133,9 @@ class Slot:
         return self._process.pid
 
     def refuse_root(self) -> None:
-        """Inside a sandbox created by root, the uid is only a name."""
+        """Raise SandboxError if jobs would run as root: inside a sandbox made by root, the uid is a mere name."""
         if (os.geteuid() if self.uid is None else self.uid) == 0:
-            raise SandboxError("untrusted jobs never run as uid 0; set uid_base to the first uid for jobs")
+            raise SandboxError("untrusted jobs never run as uid 0")
 
     def start(
         self,
@@ -144,10 +146,7 @@ class Slot:
         cwd: int | None,
         fence: int | None,
     ) -> None:
-        """Ask the launcher to start a job.
-
-        `fds`: number in the job -> own descriptor, None for /dev/null; 0, 1 and 2 come first.
-        """
+        """Ask the launcher to start a job. `fds`: number in the job -> own descriptor or None for /dev/null; 0, 1, 2 first."""
         request = {
             "argv": list(argv),
             "env": dict(env),
@@ -159,9 +158,9 @@ class Slot:
         self._send(request, [*sent, *(fd for fd in (cwd, fence) if fd is not None)])
 
     def memory_file(self, name: str, content: bytes | None = None) -> int:
-        """A memory file of the slot, rewound; with `content` it is written once and sealed.
+        """A memory file of the slot, empty and rewound; with `content` it is written once and sealed.
 
-        Kept between jobs, because opening and closing descriptors is a large part of starting a small job.
+        Kept between jobs: opening and closing descriptors is a large part of starting a small job.
         """
         fd = self._files.get(name)
         if fd is None:
@@ -176,9 +175,9 @@ class Slot:
         return fd
 
     def pin(self, cpu_ids: tuple[int, ...], running: Callable[[], list[int]] = list) -> None:
-        """Keep the launcher and its children on these CPUs. `running`: the pids that it has started already.
+        """Keep the launcher and its children on these CPUs. `running` lists those that already run.
 
-        With cpusets the kernel enforces it. Otherwise by affinity, which a job can change.
+        With cpusets the kernel enforces it. Otherwise the affinity is set, which a job can change.
         """
         if cpu_ids == self.cpu_ids:
             return
@@ -187,27 +186,24 @@ class Slot:
         if not ids or (self.cgroup is not None and self.cgroup.pin(ids)):
             return
         _set_affinity(self.pid, set(ids))
-        # Repeat while there are new ones: a process that was not pinned yet may have forked meanwhile.
+        # Repeat while there are new processes: one that was not pinned yet may have forked.
         for _ in range(_PIN_ROUNDS):
             if not sum(_set_affinity(pid, set(ids)) for pid in running()):
                 return
-
-    def cancel(self) -> None:
-        with contextlib.suppress(SandboxError):  # The launcher is gone, and says so when its channel is read.
-            self._send("cancel", ())
 
     def descendants(self) -> list[psutil.Process]:
         """The job's processes, for slots without a cgroup."""
         return descendants(self.pid)
 
     def kill_tree(self) -> None:
-        """Kill all but the launcher, which is notified in case it has not started anything yet."""
-        self.cancel()
+        """Kill all but the launcher, which is told in case it has not started anything yet."""
+        with contextlib.suppress(SandboxError):  # The launcher is gone; reading its channel will show that.
+            self._send("cancel", ())
         if self.cgroup is not None:
             self.cgroup.kill(spare=(self.pid,))
 
     def empty(self) -> bool:
-        """True if only the launcher is left. The kernel is asked, because jobs of level `process` share its uid."""
+        """True if only the launcher is left. Asks the kernel, because jobs of level `process` share the launcher's uid."""
         try:
             return self.cgroup is None or self.cgroup.tasks() == 1
         except OSError:
@@ -218,7 +214,7 @@ class Slot:
 
     def destroy(self) -> None:
         """Kill the launcher and its children, and release cgroup and uid."""
-        self.channel.close()  # The launcher takes this as: end your job, then yourself.
+        self.channel.close()  # The launcher then ends its job and itself.
         if self.cgroup is not None:
             self.cgroup.remove()
         try:
@@ -233,13 +229,8 @@ class Slot:
             self._uid.release()
 
     def _send(self, value: dict[str, Any] | str, fds: Sequence[int]) -> None:
-        data = marshal.dumps(value)
-        if len(data) > launcher.REQUEST_BYTES_MAX:
-            raise BadCommand(
-                f"arguments and environment take {len(data)} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
-            )
         try:
-            socket.send_fds(self.channel, [data], fds)
+            socket.send_fds(self.channel, [marshal.dumps(value)], fds)
         except OSError as error:
             raise SandboxError(f"the slot's launcher is gone: {error.strerror}") from error
 
@@ -256,8 +247,7 @@ class SlotPool:
         self._counted_until = 0.0
         self._idle: list[Slot] = []
         self._busy: set[Slot] = set()
-        found = cgroups.detect() if config.cgroups else cgroups.CgroupsUnavailable("switched off", "")
-        self._maker = found if isinstance(found, cgroups.Maker) else None
+        self._maker = cgroups.detect() if config.cgroups else None
 
     def resident_max_mb(self, limits: Limits) -> int:
         """The memory limit of all processes of a job, including the backend's, without a cgroup."""
@@ -273,14 +263,13 @@ class SlotPool:
     def limits_kind(self) -> str:
         return self._maker.kind if self._maker else "rlimit"
 
-    def take(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Slot:
+    def _take(self, limits: Limits, cpu_ids: tuple[int, ...]) -> Slot:
         rlimits = self._rlimits(limits)
-        warm = self._warm(rlimits, cpu_ids)
-        if warm is not None and self._set_limits(warm, limits):
-            slot = warm
-        else:
-            if warm is not None:
-                warm.destroy()
+        slot = self._warm(rlimits, cpu_ids)
+        if slot is not None and not self._set_limits(slot, limits):
+            slot.destroy()
+            slot = None
+        if slot is None:
             slot = self._make(rlimits)
             if not self._set_limits(slot, limits):
                 slot.destroy()
@@ -290,23 +279,21 @@ class SlotPool:
         return slot
 
     def _set_limits(self, slot: Slot, limits: Limits) -> bool:
-        """Set the cgroup's limits. A memory limit below what the last job left charged is refused (EBUSY)."""
+        """Set the cgroup's limits. The kernel refuses a memory limit below what the last job left charged (EBUSY)."""
         if slot.cgroup is None:
             return True
         try:
             slot.cgroup.limit(
-                memory_bytes=self._footprint.memory_max(limits),
-                pids=self._footprint.pids_max(limits),
-                cpus=limits.cpus,
+                memory_bytes=self._footprint.memory_max(limits), pids=self._footprint.pids_max(limits), cpus=limits.cpus
             )
         except OSError:
             return False
         return True
 
     @contextlib.contextmanager
-    def starting(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Iterator[Slot]:
+    def starting(self, limits: Limits, cpu_ids: tuple[int, ...]) -> Iterator[Slot]:
         """A slot for the block, given back only if the block fails. An OSError becomes a SandboxError."""
-        slot = self.take(limits, cpu_ids)
+        slot = self._take(limits, cpu_ids)
         try:
             yield slot
         except OSError as error:
@@ -319,12 +306,7 @@ class SlotPool:
     def give_back(self, slot: Slot, *, clean: bool) -> None:
         """`clean`: the launcher has confirmed that the tree is gone."""
         self._busy.discard(slot)
-        if (
-            not clean
-            or not slot.empty()
-            or not slot.alive()
-            or len(self._idle) >= self._config.idle_slots_max
-        ):
+        if not clean or not slot.empty() or not slot.alive() or len(self._idle) >= self._config.idle_slots_max:
             slot.destroy()
         else:
             self._idle.append(slot)
@@ -336,16 +318,15 @@ class SlotPool:
         self._idle.clear()
 
     def _warm(self, rlimits: Rlimits, cpu_ids: tuple[int, ...]) -> Slot | None:
-        # The most recently used first: its memory is in the caches, and the others may be dropped one day.
+        # The most recently used, whose memory is in the caches, but rather one on the same CPUs.
         alike = [slot for slot in reversed(self._idle) if slot.rlimits == rlimits]
-        alike.sort(key=lambda slot: slot.cpu_ids != cpu_ids)  # best of all on the same CPUs
-        if not alike:
-            return None
-        self._idle.remove(alike[0])
-        if alike[0].alive():
-            return alike[0]
-        alike[0].destroy()
-        return None
+        slot = min(alike, key=lambda slot: slot.cpu_ids != cpu_ids, default=None)
+        if slot is not None:
+            self._idle.remove(slot)
+            if not slot.alive():
+                slot.destroy()
+                return None
+        return slot
 
     def _make(self, rlimits: Rlimits) -> Slot:
         if len(self._busy) >= self._config.slots_max:
@@ -356,7 +337,7 @@ class SlotPool:
         cgroup: cgroups.Cgroup | None = None
         try:
             cgroup = self._maker.make() if self._maker else None
-            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits, few_mounts=self._footprint.few_mounts)
+            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits, footprint=self._footprint)
         except (OSError, SandboxError) as error:
             if cgroup is not None:
                 cgroup.remove()
@@ -366,8 +347,8 @@ class SlotPool:
 
     def _rlimits(self, limits: Limits) -> Rlimits:
         chosen = [(resource.RLIMIT_CORE, 0)]
-        inside = self._footprint.limits_inside
-        if inside:
+        limits_inside = self._footprint.limits_inside
+        if limits_inside:
             chosen.append((resource.RLIMIT_NOFILE, _FILES_OF_BACKEND))
         else:
             size_mb = _FSIZE_STEP_MB
@@ -376,17 +357,16 @@ class SlotPool:
             chosen.append((resource.RLIMIT_FSIZE, size_mb * MIB))
             chosen.append((resource.RLIMIT_NOFILE, max(64, limits.open_files)))
         if self._maker is None:
-            # RLIMIT_DATA counts what a process can really write; RLIMIT_AS would also count address space
-            # that language runtimes and GPU drivers only reserve. Per process: the sum is left to the RSS
-            # patrol.
-            if not inside:
+            # RLIMIT_DATA counts what a process can write; RLIMIT_AS would also count address space that language runtimes
+            # and GPU drivers only reserve. It holds for each process; the patrol watches the sum.
+            if not limits_inside:
                 chosen.append((resource.RLIMIT_DATA, self._footprint.memory_max(limits)))
             processes = self._processes_of_user() + self._footprint.pids_max(limits)
             chosen.append((resource.RLIMIT_NPROC, processes))
         return tuple(chosen)
 
     def _processes_of_user(self) -> int:
-        """RLIMIT_NPROC counts every thread of a user, so without root add what this user runs already."""
+        """RLIMIT_NPROC counts every thread of a user, so without root add those that this user already runs."""
         if os.geteuid() == 0:
             return 0
         now = time.monotonic()
@@ -397,7 +377,7 @@ class SlotPool:
             uids = process.info["uids"]
             if uids is not None and uids.real == os.getuid():
                 threads += process.info["num_threads"] or 1
-        # In steps, because the number is part of what makes two slots alike.
+        # In steps: only slots with the same number are alike.
         self._counted = (threads // NPROC_STEP + 1) * NPROC_STEP
         self._counted_until = now + _COUNT_AGAIN_S
         return self._counted
@@ -405,10 +385,7 @@ class SlotPool:
 
 @dataclass(frozen=True, slots=True)
 class _UidLease:
-    """A uid that no other slot on this machine uses, not even another agent's: a lock file ensures it.
-
-    The slot's launcher holds the lock, too.
-    """
+    """A uid that no other slot on this machine uses, not even another agent's. Agent and launcher lock a file for it."""
 
     uid: int
     lock: int
@@ -422,9 +399,7 @@ class _UidLease:
                 continue
             with contextlib.suppress(BlockingIOError):
                 return cls(uid, open_lock(_UID_LOCKS / str(uid), fcntl.LOCK_EX | fcntl.LOCK_NB))
-        raise SandboxError(
-            f"no free uid for a job from {base} to {base + UID_COUNT - 1}; set another uid_base"
-        )
+        raise SandboxError(f"no free uid for a job from {base} to {base + UID_COUNT - 1}")
 
     def release(self) -> None:
         os.close(self.lock)
@@ -440,9 +415,9 @@ def descendants(pid: int) -> list[psutil.Process]:
 def _set_affinity(pid: int, ids: set[int]) -> int:
     """Set the affinity of every thread of a process; returns how many changed."""
     count = 0
-    with contextlib.suppress(OSError):  # It has ended.
+    with contextlib.suppress(OSError):  # the process has ended
         for name in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):  # The thread has ended, or the CPUs are gone.
+            with contextlib.suppress(OSError):  # the thread has ended, or the CPUs are gone
                 if os.sched_getaffinity(int(name)) != ids:
                     os.sched_setaffinity(int(name), ids)
                     count += 1
@@ -475,7 +450,6 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
         raise BadCommand("the command or its environment is not text") from error
     if joined.count(b"\0") >= len(texts):
         raise BadCommand("the command or its environment has a NUL character")
-    # The kernel refuses one argument of this length, and more of them together than a part of the stack (E2BIG).
     size = len(joined) + 1
     if size > COMMAND_BYTES_MAX or max(map(len, joined.split(b"\0"))) > ARGUMENT_BYTES_MAX:
         raise BadCommand(
@@ -486,7 +460,7 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
 
 
 def sweep_uid(uid: int) -> None:
-    """Kill what a dead launcher left behind. Only for a leased uid, which nobody else uses."""
+    """Kill what a dead launcher left behind. Only for a leased uid: nothing else runs as that."""
     for process in psutil.process_iter(["uids"]):
         uids = process.info["uids"]
         if uids is not None and uids.real == uid:
@@ -494,6 +468,6 @@ def sweep_uid(uid: int) -> None:
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def _python() -> str:
+def python() -> str:
     """The interpreter without the virtual environment, which starts faster."""
     return os.path.realpath(sys.executable)

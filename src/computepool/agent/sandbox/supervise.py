@@ -1,13 +1,14 @@
 """A running attempt in a slot: the `Process` that every backend returns.
 
-Reads the launcher's replies, enforces what the kernel does not enforce, and explains how a process ended. The backend
-only interprets the wait status, because bubblewrap or gVisor stands between it and the job.
+Reads the launcher's replies, enforces the limits that the kernel does not enforce, and explains how a process ended. The
+backend only interprets the wait status, which may be bubblewrap's or gVisor's and not the job's own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import select
 import time
@@ -22,11 +23,11 @@ from computepool.agent.sandbox.base import MIB, Exit, Limits, ProcessUsage, Sand
 from computepool.agent.sandbox.scratch import DiskMeter, remove_tree
 from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 
-#: How often `wait` looks at the limits that it enforces itself.
+#: How often `wait` checks the limits that it enforces itself.
 PATROL_S = 0.25
-#: How long a launcher may take to confirm that everything is dead, before its slot is given up.
+#: How long a launcher may take to confirm that everything is dead before its slot is given up.
 _KILL_TIMEOUT_S = 5.0
-#: Less than this free in a work folder of a fixed size means that it was filled.
+#: A work folder of a fixed size with less free space than this is full.
 _FULL_BELOW = 64 * 1024
 
 
@@ -37,7 +38,7 @@ def read_wait_status(wait_status: int) -> Exit:
 
 
 def unwrap_signal(ending: Exit) -> Exit:
-    """The end of a job whose monitor passes on a signal as an exit code, as shells do."""
+    """The end of a job whose monitor reports a signal as an exit code, as shells do."""
     if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:
         return Exit(Status.SIGNAL, ending.code - 128)
     return ending
@@ -56,14 +57,14 @@ class Process:
         read_ending: Callable[[int], Exit],
         folder: Path | None = None,
     ) -> None:
-        """`folder`: belongs to the backend, and is removed when everything has ended."""
+        """`folder` belongs to the backend and is removed when everything has ended."""
         self._pool = pool
         self._slot: Slot | None = slot
         self._limits = limits
         self._read_ending = read_ending
         self._workdir = workdir
         self._folder = folder
-        #: None where the folder is a file system of its own, which the kernel limits.
+        #: None if the folder has a file system of its own, which the kernel limits.
         self._disk = None if os.path.ismount(workdir) else DiskMeter(workdir, limit_mb=limits.disk_mb)
         self._started = time.monotonic()
         self._killed: Exit | None = None
@@ -87,14 +88,14 @@ class Process:
     async def finish(self) -> Exit:
         """Wait for the end from an event loop, without a thread, enforcing limits meanwhile."""
         loop = asyncio.get_running_loop()
-        news = asyncio.Event()
+        replied = asyncio.Event()
         descriptor = self.fileno()
-        loop.add_reader(descriptor, news.set)
+        loop.add_reader(descriptor, replied.set)
         try:
             while (ended := self.wait(0)) is None:
-                news.clear()
+                replied.clear()
                 try:
-                    await asyncio.wait_for(news.wait(), PATROL_S)
+                    await asyncio.wait_for(replied.wait(), PATROL_S)
                 except TimeoutError:
                     self.patrol()
             return ended
@@ -102,43 +103,36 @@ class Process:
             loop.remove_reader(descriptor)
 
     def wait(self, timeout_s: float | None = None) -> Exit | None:
-        """Block until the end and say how it was; None after `timeout_s`. Enforces limits meanwhile."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        """Block until the end and return it; None after `timeout_s`. Enforces limits meanwhile."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         self._read_channel()
-        if self._exit is None and timeout_s != 0:
+        while self._exit is None and (left_s := deadline - time.monotonic()) > 0:
             poller = select.poll()
             poller.register(self.fileno(), select.POLLIN)
-            while self._exit is None:
-                left_s = PATROL_S if deadline is None else min(PATROL_S, deadline - time.monotonic())
-                if left_s < 0:
-                    break
-                if not poller.poll(left_s * 1000):
-                    self.patrol()
-                self._read_channel()
+            if not poller.poll(min(PATROL_S, left_s) * 1000):
+                self.patrol()
+            self._read_channel()
         return self._exit
 
     def kill(self, status: Status = Status.CANCELLED) -> None:
-        """SIGKILL the whole tree, daemons included; `status` becomes the Exit's. Blocks some ms at most."""
+        """SIGKILL the whole tree, daemons included. `status` becomes the Exit's. Blocks for some ms at most."""
         self._kill(Exit(status, 9))
 
     def usage(self) -> ProcessUsage:
-        """Usage of the tree so far."""
+        """The usage of the tree so far."""
         if self._exit is not None:
             return self._exit.usage
         resident_mb = self._resident_bytes() // MIB
         self._peak_mb = max(self._peak_mb, resident_mb)
         self._sample_cpu()
         return ProcessUsage(
-            wall_ms=self._wall_ms(),
-            cpu_ms=self._cpu_seen_us // 1000,
-            rss_mb=resident_mb,
-            peak_rss_mb=self._peak_mb,
+            wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, rss_mb=resident_mb, peak_rss_mb=self._peak_mb
         )
 
     def patrol(self) -> ProcessUsage:
-        """`usage()`, and kill if a limit is exceeded that the kernel does not enforce.
+        """Like `usage`, but kills the job if it exceeds a limit that the kernel does not enforce.
 
-        Those are the wall clock, the disk and, without cgroups, memory. Call it about once a second while the job runs.
+        Those are wall time, disk and, without cgroups, memory. Call it about once a second while the job runs.
         """
         used = self.usage()
         if self._exit is not None:
@@ -149,7 +143,7 @@ class Process:
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(Exit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
         elif self._was_oom_killed():
-            # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
+            # cgroup v1 kills only one process. The rest of the job would wait for it, or return nonsense.
             self._kill(Exit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
             self._kill(Exit(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
@@ -158,21 +152,21 @@ class Process:
         return used
 
     def pin(self, cpu_ids: tuple[int, ...], *, cpus: float) -> None:
-        """Let the tree run on these CPUs alone, for so much of their time; free where nothing changes."""
+        """Let the tree run only on these CPUs, with this quota of their time; costs nothing if nothing changes."""
         if self._exit is not None or self._slot is None:
             return
         if self._slot.cgroup is not None:
             with contextlib.suppress(OSError):
-                self._slot.cgroup.stretch(cpus)
+                self._slot.cgroup.set_cpu_quota(cpus)
         if cpu_ids != self._slot.cpu_ids:
             self._slot.pin(cpu_ids, self._members)
 
     def processes(self) -> int:
-        """How many processes the job has, as the host sees it."""
+        """The number of the job's processes, as the host sees it."""
         return 0 if self._exit is not None else max(1, len(self._members()) - self._pool.own_processes)
 
     def close(self) -> None:
-        """Kill what is left and give the slot back. Always call it; safe to call twice."""
+        """Kill what is left and give the slot back. Always call it; calling it twice is safe."""
         if self._slot is None:
             return
         self._read_channel()
@@ -197,15 +191,17 @@ class Process:
         if self._killed is None:
             self._killed = ending
             self._killed_at = time.monotonic()
-        with contextlib.suppress(OSError):  # The cgroup is gone only with everything in it.
-            self._open_slot().kill_tree()
+        self._kill_tree()
 
     def _kill_again(self) -> None:
-        """Repeat the kill for what could not be frozen the first time, and for a job that stopped its launcher."""
+        """Kill what could not be frozen the first time. Give up a launcher that does not answer: its job may have stopped it."""
         if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
             self._on_launcher_lost()
-            return
-        with contextlib.suppress(OSError):
+        else:
+            self._kill_tree()
+
+    def _kill_tree(self) -> None:
+        with contextlib.suppress(OSError):  # The cgroup is gone only if everything in it is.
             self._open_slot().kill_tree()
 
     def _read_channel(self) -> None:
@@ -230,8 +226,7 @@ class Process:
         elif kind == launcher.FENCED:
             self._kill(Exit(Status.LEASE_LOST, 9))
         elif kind == launcher.LEFTOVERS:
-            with contextlib.suppress(OSError):
-                self._open_slot().kill_tree()
+            self._kill_tree()
         elif kind == launcher.ENDED:
             self._clean = True
             self._peak_mb = max(self._peak_mb, peak_kb // 1024)
@@ -239,16 +234,16 @@ class Process:
             self._end(self._explain_exit(self._read_ending(wait_status)))
 
     def _on_launcher_lost(self) -> None:
-        """The OOM killer killed it, or a job of level `process` killed or stopped it."""
+        """The OOM killer killed the launcher, or a job of level `process` killed or stopped it."""
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
         self._end(self._explain_exit(Exit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
 
     def _explain_exit(self, ending: Exit) -> Exit:
-        """Prefer what the agent knows over the wait status."""
+        """What the agent knows takes precedence over the wait status."""
         if ending.status is Status.EXIT and ending.code == 0:
-            return ending  # It was done before any kill arrived.
+            return ending  # It had finished before any kill arrived.
         if self._was_oom_killed():
             return Exit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
         if self._killed is None and self._disk_is_full():
@@ -257,7 +252,7 @@ class Process:
         return self._killed or ending
 
     def _disk_is_full(self) -> bool:
-        """True if a full folder most likely made the job fail."""
+        """True if the job most likely failed because its folder was full."""
         if self._disk is not None:
             return False
         try:
@@ -278,9 +273,7 @@ class Process:
             self._peak_mb = max(self._peak_mb, self._limits.memory_mb)
         if self._open_slot().cgroup is not None:
             self._sample_cpu()
-        used = ProcessUsage(
-            wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, peak_rss_mb=self._peak_mb
-        )
+        used = ProcessUsage(wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, peak_rss_mb=self._peak_mb)
         self._exit = replace(ending, usage=used)
 
     def _wall_ms(self) -> int:
@@ -314,13 +307,13 @@ class Process:
         members = slot.descendants()
         total = sum(_memory(process, shared=True) for process in members)
         if total > self._limits.memory_mb * MIB:
-            # Forked processes share most of their pages; counting those once is exact but slow.
+            # Forked processes share most of their pages; to count those once is exact but slow.
             total = sum(_memory(process, shared=False) for process in members)
         return total
 
 
 def _memory(process: psutil.Process, *, shared: bool) -> int:
-    """Resident bytes, or with `shared` False each page divided by the number of processes that share it."""
+    """Resident bytes. Without `shared`, each page is divided by the number of processes that share it."""
     try:
         found = process.memory_info().rss if shared else process.memory_full_info().pss
     except psutil.Error:

@@ -1,13 +1,12 @@
-"""Work folders of a fixed size: a file system in a sparse file, mounted on the folder by a root agent.
+"""Work folders of a fixed size: a file system in a sparse file, which a root agent mounts on the folder.
 
-Owns the images and the mounts. The kernel then refuses what exceeds the job's disk limit, bytes and files alike, with
-ENOSPC. If this is not possible (no root, no loop devices, no mkfs), DiskMeter measures the plain folder instead.
+The kernel then refuses what exceeds the job's disk limit, bytes and files alike, with ENOSPC. Where this is not possible (no
+root, no loop devices, no mkfs), DiskMeter measures the plain folder instead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -17,32 +16,29 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
 from computepool.agent.sandbox.scratch import empty_tree, files_max
 
 _LOOP_CONTROL = "/dev/loop-control"
 _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
-#: struct loop_config: the file, then struct loop_info64 with nothing set but its flags.
+#: struct loop_config: the file, then a struct loop_info64 in which only the flags are set.
 _CONFIG = struct.Struct("<II 52x I 176x 64x")
 _AUTOCLEAR = 4
-_MS_NOSUID, _MS_NODEV, _MS_NOATIME, _MNT_DETACH = 2, 4, 1024, 2
-_UMOUNT_NOFOLLOW = 8
-_CLONE_NEWNS, _MS_REC, _MS_SLAVE, _MS_SHARED = 0x20000, 1 << 14, 1 << 19, 1 << 20
-#: Nobody needs these files after a crash. The kernel would write the whole inode table in the background.
-_OPTIONS = b"noinit_itable,nobarrier,nodiscard"
+_MS_NODEV, _MS_NOATIME, _MS_SHARED, _UMOUNT_NOFOLLOW = 4, 1024, 1 << 20, 8
+#: These files are worthless after a crash. noinit_itable: do not write the whole inode table in the background.
+_OPTIONS = "noinit_itable,nobarrier,nodiscard"
 #: Images next to the folders that they are mounted on.
 SUFFIX = ".disk"
 _INODE_BYTES = 256
 _SPARE_BYTES = 2 * MIB
 _TRIES = 8
-#: Larger ones give their blocks back to the host's disk only by being removed.
+#: Larger images return their blocks to the host's disk only when they are removed.
 _WORTH_KEEPING = 32 * MIB
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Volumes:
-    """Gives folders a fixed size. `missing` says why it cannot; empty if it can."""
+    """Gives folders a fixed size. `missing` says what prevents that; empty if nothing does."""
 
     def __init__(self, cache_dir: Path) -> None:
         self._templates = cache_dir / "disks"
@@ -71,7 +67,7 @@ class Volumes:
         return path
 
     def _make_template(self, folder: Path, disk_mb: int) -> Path:
-        """An empty file system with `disk_mb` free. It is made twice to find out its own overhead."""
+        """An empty file system with `disk_mb` free. It is made twice: the first shows how large its own overhead is."""
         image, point = folder / "image", folder / "point"
         point.mkdir()
         inodes = files_max(disk_mb)
@@ -118,13 +114,14 @@ class Volumes:
 def enter_namespace() -> None:
     """Enter a private mount namespace: mounts are visible to nobody else and vanish with this process.
 
-    Call it before other threads start. Later mounts of the owner stay visible, and this process's own reach the namespaces
-    of its launchers. Without the necessary rights nothing happens; the next agent then unmounts what a killed one left
-    (`sweep`).
+    Call it before other threads start. Later mounts of the owner still arrive here, and this process's own reach the
+    namespaces of its launchers. Does nothing without the necessary rights; then the next agent unmounts what a killed one
+    left (`sweep`).
     """
-    if os.geteuid() == 0 and _libc.unshare(_CLONE_NEWNS) == 0:
-        for how in (_MS_SLAVE, _MS_SHARED):
-            _libc.mount(b"none", b"/", None, _MS_REC | how, None)
+    if os.geteuid() == 0 and launcher.libc.unshare(launcher.CLONE_NEWNS) == 0:
+        with contextlib.suppress(OSError):
+            launcher.mount("none", "/", flags=launcher.MS_REC | launcher.MS_SLAVE)
+            launcher.mount("none", "/", flags=launcher.MS_REC | _MS_SHARED)
 
 
 def image_of(folder: Path) -> Path:
@@ -134,7 +131,7 @@ def image_of(folder: Path) -> Path:
 def clean(folder: Path) -> bool:
     """Empty a mounted folder for the next job of the same account; False if it should be discarded.
 
-    Making and removing a file system for each job would halve the rate of small jobs that write something.
+    A new file system for each job would halve the rate of small jobs that write something.
     """
     try:
         if image_of(folder).stat().st_blocks * 512 > _WORTH_KEEPING:
@@ -151,8 +148,8 @@ def clean(folder: Path) -> bool:
 
 def unmount(folder: Path) -> None:
     """Unmount the file system on `folder`, if any, and remove its image."""
-    # A folder in a work folder may be a link by now, to anything that is mounted on this machine.
-    while _libc.umount2(os.fsencode(folder), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
+    # By now the folder may be a link to anything that is mounted on this machine.
+    while launcher.libc.umount2(os.fsencode(folder), launcher.MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         continue
     image_of(folder).unlink(missing_ok=True)
 
@@ -176,12 +173,10 @@ def _mount(image: Path, folder: Path) -> None:
     finally:
         os.close(opened)
     try:
-        flags = _MS_NOSUID | _MS_NODEV | _MS_NOATIME
-        if _libc.mount(name.encode(), os.fsencode(folder), b"ext4", flags, _OPTIONS) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), name)
+        flags = launcher.MS_NOSUID | _MS_NODEV | _MS_NOATIME
+        launcher.mount(name, str(folder), kind="ext4", flags=flags, options=_OPTIONS)
     finally:
-        os.close(device)  # From here on the mount holds it; without one the kernel frees it.
+        os.close(device)  # From here on the mount holds the device; if there is none, the kernel frees it.
 
 
 def _attach(image: int) -> tuple[str, int]:
@@ -195,7 +190,7 @@ def _attach(image: int) -> tuple[str, int]:
                 fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(image, 0, _AUTOCLEAR))
             except OSError as error:
                 os.close(device)
-                if error.errno != errno.EBUSY:  # Another process was quicker.
+                if error.errno != errno.EBUSY:  # EBUSY: another process was quicker.
                     raise
                 continue
             return name, device
@@ -205,7 +200,7 @@ def _attach(image: int) -> tuple[str, int]:
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
-    """Copy only written blocks: a hundred kilobytes of an empty file system of any size."""
+    """Copy only written blocks. An empty file system of any size has about a hundred kilobytes of them."""
     reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -216,7 +211,7 @@ def _copy_sparse(source: Path, target: Path) -> None:
             try:
                 at = os.lseek(reading, at, os.SEEK_DATA)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # Nothing more.
+                if error.errno == errno.ENXIO:  # There is no more data.
                     return
                 raise
             end = os.lseek(reading, at, os.SEEK_HOLE)

@@ -13,20 +13,20 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient, retry
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
-from computepool.protocol.file_digest import file_digest
+from computepool.protocol.files import file_digest
 
 _log = logging.getLogger(__name__)
 
-#: A download that fails this often in a row is the node's failure; the job runs elsewhere.
+#: A download fails after this many tries in a row without progress.
 DOWNLOAD_TRIES = 6
-#: Up to this size an upload does not ask first how much of it the hub has.
+#: Above this size an upload asks first how much of the file the hub has.
 ASK_FIRST_ABOVE = 1024 * 1024
 #: Larger files are hashed in a thread.
 _THREAD_ABOVE = 1024 * 1024
@@ -34,30 +34,33 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PART, _GONE = ".part", ".gone-"
 
 
+@dataclass(eq=False)
 class ArtifactCache:
     """Evicts the least recently used files, including partial downloads; files in use stay readable, because their users
     hold them open.
     """
 
-    def __init__(self, folder: Path, client: HubClient, *, limits: AgentLimits) -> None:
-        self._folder = folder
-        self._client = client
-        self._limits = limits
+    folder: Path
+    client: HubClient
+    _: KW_ONLY
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
-        self._requested: Counter[str] = Counter()  #: by how many at the moment; what is coming of these stays
+        self._requested: Counter[str] = Counter()  #: digests that are being opened: their partial downloads stay
         self._evicting = asyncio.Lock()
-        self._untidy = True  #: a download may have been left unfinished, now or by an earlier start
-        self._slots = asyncio.Semaphore(limits.transfers_max)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._has_leftovers = True  #: there may be an unfinished download, perhaps of an earlier start
+        self._slots = asyncio.Semaphore(self.limits.transfers_max)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def open(self, digest: str) -> int:
         """Open a file, fetching it if necessary. The caller closes the descriptor."""
-        if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
+        if not _DIGEST.fullmatch(digest):  # The hub sent it, and it becomes a path.
             raise BadRequest(f"{digest[:80]!r} is not a SHA-256 digest.")
         self._requested[digest] += 1
         try:
             async with self._locks.setdefault(digest, asyncio.Lock()):
-                return await self._open_or_fetch(digest, self._folder / digest)
+                return await self._open_or_fetch(digest, self.folder / digest)
         finally:
             self._requested[digest] -= 1
             if not self._requested[digest]:
@@ -69,14 +72,14 @@ class ArtifactCache:
             with contextlib.suppress(OSError):
                 os.utime(fd)
             return fd
-        if self._untidy:
-            self._untidy = False
+        if self._has_leftovers:
+            self._has_leftovers = False
             await self._make_room()
         try:
             async with self._slots:
                 await self._fetch(digest, path)
         except BaseException:
-            self._untidy = True
+            self._has_leftovers = True
             raise
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -88,19 +91,17 @@ class ArtifactCache:
 
     async def _fetch(self, digest: str, path: Path) -> None:
         part = path.with_suffix(_PART)
-        fetch = partial(resume_download, self._client, digest, part)
         try:
-            await retry(fetch, self._client.backoff(), on=TRANSIENT_OR_FULL, tries=DOWNLOAD_TRIES)
+            await download(self.client, digest, part)
         except TRANSIENT_OR_FULL:
             raise
         except ComputePoolError:
             part.unlink(missing_ok=True)  # The hub refuses the rest, so this part is useless.
             raise
-        await check_digest(part, digest)
         part.rename(path)
 
     async def clear(self) -> None:
-        """Remove everything but running downloads; a job keeps the files it has open."""
+        """Remove everything but running downloads; a job keeps the files that it has open."""
         await self._make_room(most=0)
 
     async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
@@ -109,28 +110,26 @@ class ArtifactCache:
             listed = await asyncio.to_thread(self._list_files)
             gone = [name for _, _, name in listed if name.startswith(_GONE)]
             files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
-            most = self._limits.input_cache_bytes if most is None else most
+            most = self.limits.input_cache_bytes if most is None else most
             over = sum(size for size, _ in files) - most
             for size, name in files:
-                if over > 0 and name != keep and not self._is_coming(name):
+                if over > 0 and name != keep and not self._is_downloading(name):
                     with contextlib.suppress(OSError):
-                        (self._folder / name).rename(self._folder / f"{_GONE}{name}")
+                        (self.folder / name).rename(self.folder / f"{_GONE}{name}")
                         gone.append(f"{_GONE}{name}")
                         over -= size
         if gone:
             await asyncio.to_thread(self._remove, gone)
 
-    def _is_coming(self, name: str) -> bool:
+    def _is_downloading(self, name: str) -> bool:
         return name.endswith(_PART) and name.removesuffix(_PART) in self._requested
 
     def _list_files(self) -> list[tuple[int, int, str]]:
         """Time of last use, size and name of each file, oldest first."""
         files = []
-        with os.scandir(self._folder) as entries:
+        with os.scandir(self.folder) as entries:
             for entry in entries:
-                with contextlib.suppress(
-                    FileNotFoundError
-                ):  # A download that ended well has another name now.
+                with contextlib.suppress(FileNotFoundError):  # a download that was renamed when it was complete
                     info = entry.stat(follow_symlinks=False)
                     files.append((info.st_mtime_ns, info.st_size, entry.name))
         return sorted(files)
@@ -138,48 +137,51 @@ class ArtifactCache:
     def _remove(self, names: list[str]) -> None:
         for name in names:
             try:
-                (self._folder / name).unlink(missing_ok=True)
+                (self.folder / name).unlink(missing_ok=True)
             except OSError as error:
                 _log.warning("cannot remove %s from the cache: %s", name, error)
 
 
+@dataclass(eq=False)
 class Uploader:
-    """Retries for as long as a report may be late, because the result is worth the wait."""
+    """Retries for as long as a report may be late."""
 
-    def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
-        self._client = client
-        self._clock = clock
-        self._limits = limits
-        self._slots = asyncio.Semaphore(limits.transfers_max)
+    client: HubClient
+    _: KW_ONLY
+    clock: AgentClock
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.limits.transfers_max)
 
     async def send(self, fd: int, digest: str, *, size: int, name: str) -> None:
-        """`fd` stays the caller's. Raises the hub's refusal, and Unavailable after a day without the hub."""
-        backoff = self._client.backoff()
-        deadline = self._clock.steady() + self._limits.outbox_age_max_s
+        """Upload a file; the caller closes `fd`. Raises the hub's refusal, and Unavailable after a day without the hub."""
+        backoff = self.client.backoff()
+        deadline = self.clock.steady() + self.limits.outbox_age_max_s
         offset = 0
         ask = size > ASK_FIRST_ABOVE
         while True:
             try:
                 async with self._slots:
                     if ask:
-                        state = await self._client.upload_state(digest)
+                        state = await self.client.upload_state(digest)
                         if state.complete:
                             return
                         offset = state.offset
                     chunks = self._chunks(fd, offset, size)
-                    state = await self._client.upload(digest, chunks, offset=offset, size=size, name=name)
+                    state = await self.client.upload(digest, chunks, offset=offset, size=size, name=name)
                 if state.complete:
                     return
                 ask = True
             except Conflict as error:
-                # The hub has more or less of it than expected: ask, and then take time.
-                if ask and self._clock.steady() > deadline:
+                # The hub has more or less of it than expected: ask how much.
+                if ask and self.clock.steady() > deadline:
                     raise
                 if ask:
                     await self._pause(error, backoff)
                 ask = True
             except TRANSIENT_OR_FULL as error:
-                if self._clock.steady() > deadline:
+                if self.clock.steady() > deadline:
                     raise
                 ask = True
                 await self._pause(error, backoff)
@@ -191,16 +193,37 @@ class Uploader:
 
     async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
         while offset < size:
-            chunk = os.pread(fd, min(self._limits.transfer_chunk, size - offset), offset)
+            chunk = os.pread(fd, min(self.limits.transfer_chunk, size - offset), offset)
             if not chunk:
                 raise BadRequest("An output was truncated while it was sent.")
             offset += len(chunk)
             yield chunk
 
 
-async def resume_download(client: HubClient, digest: str, part: Path, *, sync: bool = False) -> None:
-    """Fetch what the file `part` still lacks of an artifact; `sync`: and write it to the disk."""
-    have = part.stat().st_size if part.exists() else 0
+async def download(client: HubClient, digest: str, part: Path, *, sync: bool = False) -> None:
+    """Complete the file `part` with the rest of an artifact, and verify it. `sync`: also flush it to the disk.
+
+    Raises BadRequest, and removes the file, if it does not match its digest.
+    """
+    backoff = client.backoff()
+    tries = DOWNLOAD_TRIES
+    while True:
+        before = size_of(part)
+        try:
+            await _resume_download(client, digest, part, sync=sync)
+            break
+        except TRANSIENT_OR_FULL as error:
+            tries = DOWNLOAD_TRIES if size_of(part) > before else tries - 1
+            if tries <= 0:
+                raise
+            await asyncio.sleep(backoff.delay_s(error))
+    if await asyncio.to_thread(file_digest, part) != digest:
+        part.unlink()
+        raise BadRequest(f"The file does not match its digest {digest[:12]}….")
+
+
+async def _resume_download(client: HubClient, digest: str, part: Path, *, sync: bool) -> None:
+    have = size_of(part)
     # The last byte is fetched again: a range that begins at the end is refused.
     async with client.download(digest, offset=max(0, have - 1)) as (start, chunks):
         with part.open("r+b" if have else "wb") as file:
@@ -213,20 +236,21 @@ async def resume_download(client: HubClient, digest: str, part: Path, *, sync: b
                 await asyncio.to_thread(os.fsync, file.fileno())
 
 
-async def check_digest(part: Path, digest: str) -> None:
-    """Remove a downloaded file that is not what was asked for. Raises BadRequest."""
-    if await asyncio.to_thread(file_digest, part) != digest:
-        part.unlink()
-        raise BadRequest(f"The file does not match its digest {digest[:12]}….")
+def size_of(path: Path) -> int:
+    """0 if there is no such file."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 async def digest_of(fd: int, size: int) -> str:
-    """sha256_of, in a thread for a large file, so that other attempts are not held up."""
+    """The same as sha256_of, in a thread for a large file, so that other attempts are not delayed."""
     return await asyncio.to_thread(sha256_of, fd, size) if size > _THREAD_ABOVE else sha256_of(fd, size)
 
 
 def sha256_of(fd: int, size: int) -> str:
-    """Digest of the first `size` bytes: a job's file may still grow if a process survived."""
+    """The digest of the first `size` bytes: a job's file may still grow if a process survived."""
     hasher = hashlib.sha256()
     offset = 0
     while offset < size:

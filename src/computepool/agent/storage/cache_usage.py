@@ -9,7 +9,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.scratch import remove_tree
 
-#: Folders that fill with jobs, and are made again when one needs them.
+#: Folders that fill as jobs run, and are created again when a job needs them.
 CLEARED = {"artifacts": "inputs of jobs", "environments": "packages of jobs", "pythons": "other Pythons"}
 _REST = "jobs' Python and sandboxes"
 
@@ -19,7 +19,7 @@ class CachePart:
     name: str
     files: int
     size: int  #: bytes on the disk
-    cleared: bool  #: by `clear`; the rest is what every job needs
+    cleared: bool  #: by `clear`; every job needs the rest
 
 
 def parts(cache_dir: Path) -> list[CachePart]:

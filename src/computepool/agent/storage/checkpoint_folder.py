@@ -1,6 +1,6 @@
-"""The folder where a running job leaves its checkpoints, as the agent opens it.
+"""The folder in which a running job leaves its checkpoints.
 
-A job may put anything there, so no link is followed, and whatever is read is moved out of the job's reach first.
+A job may put anything there, so no link is followed, and a checkpoint is moved out of the job's reach before it is read.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from computepool.core.jobs.lifecycle import Reason
 
 #: In the work folder: where a job leaves checkpoints, and where it finds the last one.
 CHECKPOINT, RESTORED = ".checkpoint", ".restored"
-#: Marks for the job in its checkpoint folder: saving again would be too soon; this node is about to stop.
+#: Marks for the job in its checkpoint folder: it is too early to save again; this node is about to stop.
 WAIT, STOP = "wait", "stop"
 
 
 class CheckpointRejected(Exception):
-    """The message says why, and the reason whose fault it is."""
+    """The message says why; `reason` says whose fault it is."""
 
     def __init__(self, message: str, reason: Reason = Reason.OUTPUT_LIMIT) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class CheckpointRejected(Exception):
 
 
 def is_checkpoint(attempt: Attempt, name: str, moves: bool) -> bool:
-    """True if the job declared checkpoints and left one of that name. Any other line that looks so is plain output."""
+    """True if the job declared checkpoints and left one of that name. Otherwise the line that names it is plain output."""
     if moves and not attempt.spec.spec.moves:
         return False
     with contextlib.suppress(OSError), attempt.open_folder(CHECKPOINT) as (_, here):
@@ -54,6 +54,6 @@ def remove_mark(attempt: Attempt, name: str) -> None:
 
 
 def take_over(attempt: Attempt, name: str, taken: str) -> None:
-    """Move a checkpoint to `taken` in the work folder: no folder of the job's is on the way to it there."""
+    """Move a checkpoint to `taken` in the work folder, where its path contains no folder of the job's."""
     with attempt.open_folder(CHECKPOINT) as (top, here):
         os.rename(name, taken, src_dir_fd=here, dst_dir_fd=top)

@@ -1,7 +1,7 @@
 """Checkpoints on the node: taken from a running job, stored at the hub, and restored by the attempt that resumes.
 
-A job's files are untrusted: its folder is renamed out of its reach first, opened without following a link, and read by
-the same rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
+A job's files are untrusted: they are moved out of its reach first, opened without following a link, and read by the same
+rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed_result
-from computepool.agent.execution.attempts import Attempt, Stop
+from computepool.agent.execution.attempts import Attempt, CheckpointState, Stop
 from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, HubClient, retry
-from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.identity import UNSIGNED, Identity
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage import checkpoint_folder
@@ -39,21 +39,6 @@ from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
 _TAKEN = ".taken-{}"
 #: Among the files of a checkpoint: the output so far, because the attempt that resumes reports all of it.
 PRINTED_FILE = ".computepool-printed"
-_NO_SIGNATURE = "A" * 86
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Saving:
-    """What the agent knows of one attempt's checkpoints."""
-
-    known: set[str]  #: digests that the hub has for this job: not sent again
-    seq: int = 0
-    pending: CheckpointLine | None = None
-    move: CheckpointLine | None = None
-    task: asyncio.Task[None] | None = None
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    saved: bool = False  #: one was kept since the job was asked to save
-    over: bool = False  #: the hub wants no more of this attempt
 
 
 @dataclass(eq=False)
@@ -68,29 +53,26 @@ class CheckpointKeeper:
     clock: AgentClock
     limits: AgentLimits
 
-    # ------------------------------------------------------------ going on from one
+    # ------------------------------------------------------------ restoring
     async def restore(self, attempt: Attempt, workdir: Path) -> None:
         """Place the checkpoint's files for the job. If this fails, the hub gives the job to another node."""
         files = attempt.grant.checkpoint
         if files is None:
             return
-        attempt.saving = Saving(known={file.digest for file in files})
+        attempt.checkpoints = CheckpointState(known={file.digest for file in files})
         try:
             async with asyncio.timeout(self.limits.checkpoint_transfer_s):
                 printed = await self._place(files, workdir, folder=attempt.folder_name(RESTORED))
         except TimeoutError as error:
             raise StagingFailed("cannot fetch the checkpoint: it took too long") from error
-        except (
-            BadJob,
-            OSError,
-        ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
+        except (BadJob, OSError) as error:  # An artifact is gone, or a name is taken; the job is not at fault.
             raise StagingFailed(f"cannot resume from the checkpoint: {error}") from error
-        self.logs.log_of(attempt).follow_on(printed)
+        self.logs.log_of(attempt).resume(printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
         """Returns what earlier attempts printed; None if that was too much to keep."""
         printed: bytes | None = None
-        if os.path.lexists(workdir / folder):  # A call that has to be made again.
+        if os.path.lexists(workdir / folder):  # from an earlier try of the same call
             await asyncio.to_thread(remove_tree, workdir / folder)
         (workdir / folder).mkdir(mode=0o755)
         for file in files:
@@ -106,67 +88,62 @@ class CheckpointKeeper:
                 printed = source.read(self.limits.checkpoint_printed_max)
         return printed
 
-    # ------------------------------------------------------------ a job has made one
+    # ------------------------------------------------------------ saving
     def receive(self, attempt: Attempt, lines: Sequence[CheckpointLine]) -> None:
         """Take over the newest of these checkpoints and discard the others."""
-        saving = attempt.saving
-        if saving is None:
-            saving = attempt.saving = Saving(known=set())
-        for before in (saving.pending, *lines[:-1]):
+        state = attempt.checkpoints = attempt.checkpoints or CheckpointState()
+        for before in (state.pending, *lines[:-1]):
             if before is not None:
                 self._discard(attempt, before)
         started = attempt.started_at
         ran_ms = 0 if started is None else max(0, int((self.clock.steady() - started) * 1000))
-        newest = saving.pending = replace(lines[-1], ran_ms=ran_ms)
+        newest = state.pending = replace(lines[-1], ran_ms=ran_ms)
         if newest.host is not None:
-            saving.move = newest
-        elif saving.over or saving.saved:
+            state.move = newest
+        elif state.closed or state.saved_last:
             self._discard(attempt, newest)
-            saving.pending = None
-        elif saving.task is None or saving.task.done():
-            saving.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, saving))
+            state.pending = None
+        elif state.task is None or state.task.done():
+            state.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, state))
 
-    async def _keep_all(self, attempt: Attempt, saving: Saving) -> None:
-        """Keep checkpoints one at a time, at intervals; a mark tells the job when it is too soon."""
-        while saving.pending is not None and saving.pending.host is None and not saving.over:
-            line, saving.pending = saving.pending, None
+    async def _keep_all(self, attempt: Attempt, state: CheckpointState) -> None:
+        """Keep checkpoints one at a time, at intervals; a mark tells the job when it is too early for the next."""
+        while state.pending is not None and state.pending.host is None and not state.closed:
+            line, state.pending = state.pending, None
             checkpoint_folder.add_mark(attempt, WAIT)
             begun = self.clock.steady()
-            in_a_hurry = saving.hurry.is_set()
-            await self._try_to_keep(attempt, saving, line, last=in_a_hurry)
-            if in_a_hurry:
+            last = state.urgent.is_set()
+            await self._try_to_keep(attempt, state, line, last=last)
+            if last:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.limits.checkpoint_gap_s - (self.clock.steady() - begun)):
-                    await saving.hurry.wait()
+                    await state.urgent.wait()
             checkpoint_folder.remove_mark(attempt, WAIT)
 
-    async def _try_to_keep(
-        self, attempt: Attempt, saving: Saving, line: CheckpointLine, *, last: bool
-    ) -> None:
+    async def _try_to_keep(self, attempt: Attempt, state: CheckpointState, line: CheckpointLine, *, last: bool) -> None:
         try:
-            await self._keep(attempt, saving, line, last=last)
-            saving.saved = saving.saved or last
+            await self._keep(attempt, state, line, last=last)
+            state.saved_last = state.saved_last or last
         except CheckpointRejected as error:
             self.logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
-    async def _keep(self, attempt: Attempt, saving: Saving, line: CheckpointLine, *, last: bool) -> None:
-        """Raises CheckpointRejected."""
-        if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
+    async def _keep(self, attempt: Attempt, state: CheckpointState, line: CheckpointLine, *, last: bool) -> None:
+        if attempt.spec.spec.seal_to is not None:  # If it were sealed, no node could restore it.
             raise CheckpointRejected("the hub could read it, and the job is sealed")
-        saving.seq += 1
+        state.seq += 1
         workdir = checkpoint_folder.workdir(attempt)
-        taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
+        taken = workdir / _TAKEN.format(f"{attempt.id}-{state.seq}")
         try:
             async with asyncio.timeout(self.limits.checkpoint_transfer_s):
                 checkpoint_folder.take_over(attempt, line.name, taken.name)
-                files = await self._send_files(taken, saving)
+                files = await self._send_files(taken, state)
                 if line.printed is not None and not attempt.is_function:
-                    files.append(await self._send_printed(line.printed, saving))
-                reply = await self._report(attempt, saving, files, line=line, last=last)
+                    files.append(await self._send_printed(line.printed, state))
+                reply = await self._report(attempt, state, files, line=line, last=last)
         except TimeoutError:
             raise CheckpointRejected("sending it took too long", Reason.STAGING_FAILED) from None
-        except QuotaExceeded as error:  # the submitter's own limit, on any node
+        except QuotaExceeded as error:  # the submitter's, so the node is not at fault
             raise CheckpointRejected(error.detail) from error
         except ComputePoolError as error:
             raise CheckpointRejected(error.detail, Reason.STAGING_FAILED) from error
@@ -175,124 +152,118 @@ class CheckpointKeeper:
         finally:
             if os.path.lexists(taken):
                 self.sweeper.remove(taken)
-        saving.over = saving.over or reply.over
+        state.closed = state.closed or reply.over
         if not reply.kept:
             raise CheckpointRejected(reply.reason)
-        saving.known = {file.digest for file in files}
+        state.known = {file.digest for file in files}
 
-    async def _send_files(self, folder: Path, saving: Saving) -> list[OutputRef]:
+    async def _send_files(self, folder: Path, state: CheckpointState) -> list[OutputRef]:
         limits = self.limits
         most = min(limits.checkpoint_files_max, OUTPUTS_MAX - 1)
-        caps = Caps(
-            files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max
-        )
+        caps = Caps(files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max)
         collector = OutputCollector(folder, caps)
         files: list[OutputRef] = []
         for output in collector:
             if output.name == PRINTED_FILE:
                 raise CheckpointRejected(f"a file cannot be called {PRINTED_FILE}")
             digest = await digest_of(output.fd, output.size)
-            if digest not in saving.known:
+            if digest not in state.known:
                 await self.uploader.send(output.fd, digest, size=output.size, name=output.name)
             files.append(OutputRef(name=output.name, digest=digest, size=output.size))
-        if collector.refused:  # Half a checkpoint would be worse than none.
+        if collector.refused:  # An incomplete checkpoint would be worse than none.
             refused = collector.refused[0]
             raise CheckpointRejected(f"{refused.name}: {refused.reason}")
         if not files:
             raise CheckpointRejected("it contains no file")
         return files
 
-    async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:
+    async def _send_printed(self, printed: bytes, state: CheckpointState) -> OutputRef:
         fd = os.memfd_create("printed", os.MFD_CLOEXEC)
         try:
             os.write(fd, printed)
             digest = sha256_of(fd, len(printed))
-            if digest not in saving.known:
+            if digest not in state.known:
                 await self.uploader.send(fd, digest, size=len(printed), name=PRINTED_FILE)
         finally:
             os.close(fd)
         return OutputRef(name=PRINTED_FILE, digest=digest, size=len(printed))
 
     async def _report(
-        self, attempt: Attempt, saving: Saving, files: list[OutputRef], *, line: CheckpointLine, last: bool
+        self, attempt: Attempt, state: CheckpointState, files: list[OutputRef], *, line: CheckpointLine, last: bool
     ) -> CheckpointReply:
         report = CheckpointReport(
             attempt_id=attempt.id,
-            seq=saving.seq,
+            seq=state.seq,
             files=files,
             progress=line.progress,
             ran_ms=line.ran_ms,
             last=last,
             move_to=line.host,
-            signature=_NO_SIGNATURE,
+            signature=UNSIGNED,
         )
         send = partial(self._send_report, report)
         return await retry(send, self.client.backoff(), on=TRANSIENT_OR_FULL)
 
     async def _send_report(self, report: CheckpointReport) -> CheckpointReply:
         try:
-            return await self.client.checkpoint(self._sign(report))
+            return await self.client.checkpoint(self.identity.signed(report))
         except BadRequest as error:
             if not compat.is_unknown_host(error, report):
                 raise
-        return await self.client.checkpoint(self._sign(compat.checkpoint(report)))
+        return await self.client.checkpoint(self.identity.signed(compat.checkpoint(report)))
 
-    def _sign(self, report: CheckpointReport) -> CheckpointReport:
-        return report.model_copy(update={"signature": self.identity.sign(report.signed_text())})
-
-    # ------------------------------------------------------------ this node stops
+    # ------------------------------------------------------------ result
     def ask_to_save(self, attempt: Attempt) -> bool:
-        """Ask a job that uses checkpoints to make one now. False if it has none to make."""
-        saving = attempt.saving
-        if saving is None or saving.over or attempt.stop is not None:
+        """Ask a job that uses checkpoints to make one now. False if there is nothing to wait for."""
+        state = attempt.checkpoints
+        if state is None or state.closed or attempt.stop is not None:
             return False
-        if not saving.hurry.is_set():
-            if saving.pending is not None:  # It waited for its time; what the job makes now is newer.
-                self._discard(attempt, saving.pending)
-                saving.pending = None
-            saving.hurry.set()
+        if not state.urgent.is_set():
+            if state.pending is not None:  # The job will make a newer one.
+                self._discard(attempt, state.pending)
+                state.pending = None
+            state.urgent.set()
             checkpoint_folder.add_mark(attempt, STOP)
             checkpoint_folder.remove_mark(attempt, WAIT)
-        return not saving.saved
+        return not state.saved_last
 
-    # ------------------------------------------------------------ the job has ended
-    async def finish(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
-        """Send the last checkpoint, and move a job that asked for it. Call it before the work folder is removed."""
-        saving = attempt.saving
-        if saving is None:
-            return ending
+    async def finish(self, attempt: Attempt, result: AttemptResult) -> AttemptResult:
+        """Send the last checkpoint of an ended job, and move a job that asked for it. The work folder must exist."""
+        state = attempt.checkpoints
+        if state is None:
+            return result
         try:
-            if ending.outcome is Outcome.SUCCEEDED:
-                return ending if saving.move is None else await self._move(attempt, saving, ending)
-            if attempt.stop in (None, Stop.DRAINING) and saving.task is not None:
-                saving.hurry.set()
-                await asyncio.wait([saving.task], timeout=self.limits.checkpoint_grace_s)
-            return ending
+            if result.outcome is Outcome.SUCCEEDED:
+                return result if state.move is None else await self._move(attempt, state, result)
+            if attempt.stop in (None, Stop.DRAINING) and state.task is not None:
+                state.urgent.set()
+                await asyncio.wait([state.task], timeout=self.limits.checkpoint_grace_s)
+            return result
         finally:
-            await self._clean_up(attempt, saving)
+            await self._clean_up(attempt, state)
 
-    async def _move(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
-        """The hub has the checkpoint before this attempt ends; until then nothing is removed here."""
-        line = saving.move
+    async def _move(self, attempt: Attempt, state: CheckpointState, result: AttemptResult) -> AttemptResult:
+        """Send the checkpoint from which the job continues elsewhere. Without it, the job fails."""
+        line = state.move
         assert line is not None
-        if saving.task is not None:
-            saving.hurry.set()
-            await asyncio.wait([saving.task])
+        if state.task is not None:
+            state.urgent.set()
+            await asyncio.wait([state.task])
         try:
-            await self._keep(attempt, saving, line, last=True)
+            await self._keep(attempt, state, line, last=True)
         except CheckpointRejected as error:
             moved = failed_result(error.reason, f"it did not move to {line.host}: {error}")
         else:
             moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=line.host)
-        moved.ran_ms, moved.usage = ending.ran_ms, ending.usage
+        moved.ran_ms, moved.usage = result.ran_ms, result.usage
         return moved
 
-    async def _clean_up(self, attempt: Attempt, saving: Saving) -> None:
-        if saving.task is not None and not saving.task.done():
-            saving.task.cancel()
-            await asyncio.wait([saving.task])
+    async def _clean_up(self, attempt: Attempt, state: CheckpointState) -> None:
+        if state.task is not None and not state.task.done():
+            state.task.cancel()
+            await asyncio.wait([state.task])
         if attempt.workdir is None or not attempt.is_function:
-            return  # the whole work folder goes
+            return  # The whole work folder will be removed.
         for base in (CHECKPOINT, RESTORED):
             folder = attempt.workdir / attempt.folder_name(base)
             if os.path.lexists(folder):

@@ -1,8 +1,8 @@
-"""Delivery of results: this node fetches the groups of its owner that the hub says are waiting for it.
+"""Delivery of results: this node fetches the groups of its owner that wait for it at the hub.
 
 Each group goes into a folder below `home/`, which gets its final name only when every file's SHA-256 was verified; then
-the hub is notified. An interrupted fetch is resumed. It is retried until it succeeds or the group is no longer wanted;
-the hub shows people why it fails.
+the hub is notified. An interrupted fetch is resumed, and retried until it succeeds or the group no longer waits. The hub
+shows people why it fails.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import TRANSIENT, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.storage.artifacts import check_digest, resume_download
+from computepool.agent.storage.artifacts import download, size_of
 from computepool.core.errors import ComputePoolError, Conflict, NotFound, Unavailable
 from computepool.core.words import byte_size
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.file_digest import file_digest
+from computepool.protocol.files import file_digest
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import (
     DIGESTS_MAX,
@@ -46,10 +46,9 @@ _log = logging.getLogger(__name__)
 HOME = "home"
 _COMING = ".coming"
 _PARTS = ".parts"
-#: Groups name folders here, and patterns that find them.
+#: A group's id becomes part of paths and glob patterns.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TRIES = 6
-#: Files that are asked for in one go; how many of them really at once is a limit of its own.
+#: Tasks to start together; the number of concurrent transfers has a limit of its own.
 _TOGETHER = 256
 
 
@@ -57,21 +56,25 @@ class NoRoom(Exception):
     """The disk is too full; the message says how much space is missing."""
 
 
+@dataclass(eq=False)
 class ResultDelivery:
     """Runs one task per group; concurrent transfers are limited across all groups."""
 
-    def __init__(self, client: HubClient, identity: Identity, *, data_dir: Path, limits: AgentLimits) -> None:
-        self._client = client
-        self._identity = identity
-        self._home = data_dir / HOME
-        self._limits = limits
+    client: HubClient
+    identity: Identity
+    _: KW_ONLY
+    data_dir: Path
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
+        self._home = self.data_dir / HOME
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(limits.result_deliveries_max)
-        self._slots = asyncio.Semaphore(limits.transfers_max)
+        self._turn = asyncio.Semaphore(self.limits.result_deliveries_max)
+        self._slots = asyncio.Semaphore(self.limits.transfers_max)
         self._swept = False
 
     def request(self, group_ids: Iterable[str]) -> None:
-        """Fetch exactly these groups, which the hub says are waiting for this node."""
+        """Fetch exactly these groups."""
         requested = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
         for group_id, task in list(self._tasks.items()):
             if task.done():
@@ -105,7 +108,7 @@ class ResultDelivery:
                 remove_tree(leftover)
 
     async def _fetch_until_done(self, group_id: str) -> None:
-        backoff = self._client.backoff()
+        backoff = self.client.backoff()
         while True:
             try:
                 async with self._turn:
@@ -122,16 +125,16 @@ class ResultDelivery:
             await asyncio.sleep(delay_s)
 
     async def _fetch(self, group_id: str) -> None:
-        view = await self._client.result_delivery(group_id)
-        if view.summary.id != group_id or view.summary.account_id != self._identity.owner:
+        view = await self.client.result_delivery(group_id)
+        if view.summary.id != group_id or view.summary.account_id != self.identity.owner:
             raise NotFound("The group does not belong to this node's owner.")
         try:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
             arrival, reply = await self._deliver(group_id, view, folder)
         except (*TRANSIENT, NotFound):
-            raise  # the hub is away or no longer wants it, so there is nothing to report
+            raise  # The hub is away or the group no longer waits: there is nothing to report.
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
-            raise await self._report_trouble(group_id, view.round, error) from error
+            raise await self._report_problem(group_id, view.round, error) from error
         if reply.recorded:
             _log.info(
                 "group %s is home: %d results and %d files in %s",
@@ -155,17 +158,17 @@ class ResultDelivery:
         return arrival, await self._report_arrival(group_id, arrival, folder)
 
     async def _report_arrival(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
-        # The current path: the folder may have been moved since.
+        # Resolved now: the folder may have been moved since.
         place = str((self._home / folder).resolve()).encode(errors="replace").decode()
         path = place if len(place) <= PATH_MAX else None
-        return await self._client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
+        return await self.client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
 
-    async def _report_trouble(self, group_id: str, round_: int, error: Exception) -> Unavailable:
-        """Report the reason to the hub, where people see it. The fetch is retried later."""
+    async def _report_problem(self, group_id: str, round_: int, error: Exception) -> Unavailable:
+        """Report the reason to the hub, where people see it. Returns an error that leads to a retry."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}: {error.filename or self._home}"
-        await self._client.delivery_problem(group_id, DeliveryProblem(round=round_, reason=reason[:TEXT_MAX]))
+        await self.client.delivery_problem(group_id, DeliveryProblem(round=round_, reason=reason[:TEXT_MAX]))
         return Unavailable(reason)
 
     def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
@@ -192,11 +195,11 @@ class ResultDelivery:
 
     async def _pull(self, view: ResultDeliveryView, folder: str) -> ArrivalRequest:
         pull = _Pull(
-            self._client,
+            self.client,
             self._home / _COMING / f"{view.summary.id}+{view.round}",
             view=view,
             slots=self._slots,
-            limits=self._limits,
+            limits=self.limits,
         )
         arrival = await pull.run(folder=f"{HOME}/{folder}")
         await asyncio.to_thread(_publish, pull.folder, self._home / folder)
@@ -218,8 +221,8 @@ class _Pull:
     def __post_init__(self) -> None:
         self._manifest: list[tuple[str, str]] = []
         self._sizes: dict[str, int] = {}
-        self._first: dict[str, asyncio.Lock] = {}
-        self._at: dict[str, Path] = {}  #: where the files are that were fetched
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._at: dict[str, Path] = {}  #: the first place of each file that was fetched
         self._missing: set[str] = set()  #: files that the hub no longer has
 
     async def run(self, *, folder: str) -> ArrivalRequest:
@@ -234,7 +237,7 @@ class _Pull:
         return await asyncio.to_thread(self._conclude, self.view.round, folder)
 
     async def _check_pending(self) -> ResultDeliveryView:
-        """If the group no longer waits for this node, every file would seem to be missing."""
+        """Raises NotFound if the group no longer waits for this node, which would make every file seem to be missing."""
         now = await self.client.result_delivery(self.view.summary.id)
         if now.round != self.view.round:
             raise Unavailable("the group was completed again meanwhile")
@@ -288,16 +291,13 @@ class _Pull:
             lines.writelines(json.dumps(line) + "\n" for line in home_folder.lines(item, places))
             self.items += 1
         self._manifest += [
-            (file.digest, file.path)
-            for _, files in plans
-            for file in files
-            if file.digest not in self._missing
+            (file.digest, file.path) for _, files in plans for file in files if file.digest not in self._missing
         ]
 
     async def _place(self, file: Placed) -> None:
         """Fetch each file once; copy further occurrences locally."""
         target = self.folder.joinpath(*file.path.split("/"))
-        async with self._first.setdefault(file.digest, asyncio.Lock()), self.slots:
+        async with self._locks.setdefault(file.digest, asyncio.Lock()), self.slots:
             if await asyncio.to_thread(_is_here, target, file.digest):
                 self._note_file(file, target)
                 return
@@ -307,9 +307,9 @@ class _Pull:
                 return
             part = self.folder / _PARTS / f"{file.digest}.part"
             if file.size is not None:
-                self._check_room(file.size - _size_of(part))
+                self._check_room(file.size - size_of(part))
             try:
-                await self._download(file.digest, part)
+                await download(self.client, file.digest, part, sync=True)
             except NotFound:
                 self._missing.add(file.digest)
                 return
@@ -321,28 +321,11 @@ class _Pull:
         self._at.setdefault(file.digest, target)
         self._sizes[file.digest] = target.stat().st_size
 
-    async def _download(self, digest: str, part: Path) -> None:
-        backoff = self.client.backoff()
-        tries = _TRIES
-        while True:
-            before = _size_of(part)
-            try:
-                await resume_download(self.client, digest, part, sync=True)
-                break
-            except TRANSIENT as error:
-                tries = _TRIES if _size_of(part) > before else tries - 1
-                if tries <= 0:
-                    raise
-                await asyncio.sleep(backoff.delay_s(error))
-        await check_digest(part, digest)
-
     def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
         """Write the manifest and the arrival request for the hub."""
         remove_tree(self.folder / _PARTS)
         own = [(file_digest(self.folder / name), name) for name in (SUMMARY, RESULTS)]
-        text = "".join(
-            f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=itemgetter(1))]
-        )
+        text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=itemgetter(1))])
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
         digests = sorted({digest for digest, _ in self._manifest})
         arrival = ArrivalRequest(
@@ -388,7 +371,7 @@ def _is_whole(folder: Path, manifest: str) -> bool:
     text = (folder / MANIFEST).read_bytes()
     if hashlib.sha256(text).hexdigest() != manifest:
         return False
-    # Not splitlines(): a name may have other characters in it that end lines.
+    # Not splitlines(): a name may contain other characters that end lines.
     for line in text.decode().removesuffix("\n").split("\n"):
         digest, _, path = line.partition("  ")
         file = folder.joinpath(*path.split("/"))
@@ -398,16 +381,9 @@ def _is_whole(folder: Path, manifest: str) -> bool:
 
 
 def _is_here(path: Path, digest: str) -> bool:
-    """True if the file has this digest. An earlier attempt may have put other content there."""
+    """True if the file has this digest: an earlier fetch may have left other content there."""
     return path.is_file() and not path.is_symlink() and file_digest(path) == digest
 
 
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def _bytes_in(folder: Path) -> int:
-    return sum(_size_of(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
+    return sum(size_of(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)

@@ -1,16 +1,12 @@
-"""Seals a job's outputs, results, errors and logs before they leave the node.
-
-The sealed copy of a file is an unnamed file in the agent's own folders until it is sent.
-"""
+"""Seals a job's outputs, results and errors before they leave the node."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from io import BytesIO
 from pathlib import Path
 
 from computepool.agent.execution.attempt_result import AttemptResult, clean_text
@@ -19,7 +15,7 @@ from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs.jobs import JobSpec
-from computepool.protocol.sealing import About, Seal
+from computepool.protocol.sealing import Seal
 
 _UNSEALED = "the node failed to seal the result, so it did not send it"
 
@@ -30,26 +26,17 @@ def seal_of(spec: JobSpec, job_id: str) -> Seal | None:
 
 
 @asynccontextmanager
-async def sealed_file(
-    fd: int, size: int, *, to: bytes, about: About, folder: Path
+async def sealed_copy(
+    read: Callable[[int], bytes], *, seal: Seal, about: Sequence[str], folder: Path
 ) -> AsyncIterator[tuple[int, int]]:
-    """A descriptor of the sealed copy of a file's first `size` bytes, and the copy's size."""
+    """The descriptor and the size of a sealed copy, which is an unnamed file in `folder`."""
     with tempfile.TemporaryFile(dir=folder) as target:
-        await asyncio.to_thread(sealing.seal, _Section(fd, size).read, target.write, to=to, about=about)
+        await asyncio.to_thread(sealing.seal, read, target.write, to=seal.to, about=seal.about(*about))
         target.flush()
         yield target.fileno(), os.fstat(target.fileno()).st_size
 
 
-@asynccontextmanager
-async def sealed_result(text: str, *, seal: Seal, folder: Path) -> AsyncIterator[tuple[int, int]]:
-    with tempfile.TemporaryFile(dir=folder) as target:
-        source = BytesIO(text.encode("utf-8", "replace"))
-        sealing.seal(source.read, target.write, to=seal.to, about=seal.about(sealing.RESULT))
-        target.flush()
-        yield target.fileno(), os.fstat(target.fileno()).st_size
-
-
-class _Section:
+class FileSection:
     """The first bytes of a file: a job's file may still grow if a process survived."""
 
     def __init__(self, fd: int, size: int) -> None:
@@ -66,25 +53,20 @@ class _Section:
         return data
 
 
-def close(ending: AttemptResult, spec: JobSpec, job_id: str) -> AttemptResult:
+def close(result: AttemptResult, spec: JobSpec, job_id: str) -> None:
     """Remove or seal everything readable before the report. A result that is still plain is a bug in the agent."""
     seal = seal_of(spec, job_id)
     if seal is None:
-        return ending
-    ending.printed = None  # even its digest would let a guess be checked
-    if ending.result is not None:
-        ending.result = None
-        ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.NODE_ERROR, _UNSEALED
-    if ending.error is not None:
-        room = _room_for_error(seal)
-        words = clean_text(ending.error, room)
-        while len(words.encode()) > room:
-            words = clean_text(words, len(words) * 2 // 3)
-        ending.error = seal.text(words, sealing.ERROR)
-    return ending
-
-
-def _room_for_error(seal: Seal) -> int:
-    """The length of an error message that still fits its field when sealed."""
-    around = sealing.sealed_size(0, seal.about(sealing.ERROR))
-    return TEXT_MAX * 3 // 4 - around - 16 - len(sealing.TEXT_PREFIX)
+        return
+    result.printed = result.printed_chars = None  # even a digest would let a guess be checked
+    if result.result is not None:
+        result.result = None
+        result.outcome, result.reason, result.error = Outcome.FAILED, Reason.NODE_ERROR, _UNSEALED
+    if result.error is not None:
+        # The longest message that still fits its field when sealed.
+        overhead = sealing.sealed_size(0, seal.about(sealing.ERROR)) + 16 + len(sealing.TEXT_PREFIX)
+        bytes_max = TEXT_MAX * 3 // 4 - overhead
+        text = clean_text(result.error, bytes_max)
+        while len(text.encode()) > bytes_max:
+            text = clean_text(text, len(text) * 2 // 3)
+        result.error = seal.text(text, sealing.ERROR)

@@ -16,13 +16,13 @@ from computepool.agent.sandbox.volumes import clean, unmount
 
 _log = logging.getLogger(__name__)
 
-#: What a work folder holds even if the job wrote nothing.
+#: The folders in a work folder to which the job wrote nothing.
 MADE_BY_US = (OUTPUTS, ".tmp")
 
 
 class Sweeper:
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Path, Callable[[Path], bool]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Path, Callable[[Path], bool] | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self._thread.start()
 
@@ -30,13 +30,13 @@ class Sweeper:
         """Remove a folder soon. It must no longer be used."""
         path = str(folder)
         if os.path.ismount(path):
-            self._queue.put((folder, _keep_nothing))
+            self._queue.put((folder, None))
             return
         try:
             _remove_ours(path)
             os.rmdir(path)
-        except OSError:  # Not empty, as a rule, or a link, which is not followed.
-            self._queue.put((folder, _keep_nothing))
+        except OSError:  # It is usually not empty, or a link, which is not followed.
+            self._queue.put((folder, None))
 
     def clean(self, folder: Path, keep: Callable[[Path], bool]) -> None:
         """Empty a mounted folder and offer it to `keep`; remove it if `keep` declines."""
@@ -51,7 +51,7 @@ class Sweeper:
         while (entry := self._queue.get()) is not None:
             folder, keep = entry
             try:
-                if keep is not _keep_nothing and clean(folder) and keep(folder):
+                if keep is not None and clean(folder) and keep(folder):
                     continue
                 unmount(folder)
                 remove_tree(folder)
@@ -68,7 +68,3 @@ def _remove_ours(path: str) -> None:
                 os.rmdir(name, dir_fd=here)
     finally:
         os.close(here)
-
-
-def _keep_nothing(folder: Path) -> bool:
-    return False

@@ -7,46 +7,25 @@ import json
 import os
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import (
-    AttemptResult,
-    BadJob,
-    FolderFull,
-    failed_result,
-    of_exit,
-)
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, failed_result, result_of_exit
 from computepool.agent.execution.attempts import Attempt, Interrupted
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
-from computepool.agent.execution.staging import (
-    Changed,
-    no_room,
-    place_artifact,
-    sealed_copy,
-    send_file,
-    send_outputs,
-)
+from computepool.agent.execution.staging import OutputRejected, open_for_upload, place_artifact, send_file, take_outputs
 from computepool.agent.sandbox.base import Status
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.sweeper import Sweeper
-from computepool.agent.workers.worker import (
-    ANSWER_FOLDER,
-    LONG_RESULT,
-    MOVES,
-    NO_MEMORY,
-    OUTPUTS_FOLDER,
-    RAISED,
-    SAVES,
-)
+from computepool.agent.workers.worker import LONG_RESULT, MOVES, NO_MEMORY, OUTPUTS_FOLDER, RAISED, RESULT_FOLDER, SAVES
 from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.agent.workers.workers import Call, CallReply, Lost, WorkerHandle
-from computepool.core.errors import QuotaExceeded
 from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage, too_large_result
 from computepool.protocol.sealing import RESULT, Seal
@@ -65,8 +44,7 @@ class FunctionRunner:
     limits: AgentLimits
 
     async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
-        ending = await self._run(attempt, lane)
-        return ending if attempt.saving is None else await self.keeper.finish(attempt, ending)
+        return await self.keeper.finish(attempt, await self._run(attempt, lane))
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         while True:
@@ -77,22 +55,22 @@ class FunctionRunner:
             if not call.future.done():
                 self._watch(attempt, call, worker)
                 self._feed_ahead(lane, worker)
-            result = await call.future
+            reply = await call.future
             attempt.kill = None
             attempt.call = None
-            if isinstance(result, CallReply):
-                return await self._result_of(attempt, call, result, worker=worker)
+            if isinstance(reply, CallReply):
+                return await self._result_of(attempt, call, reply, worker=worker)
             self._drop_worker(lane)
-            if worker.cheated and result.started:
+            if worker.tampered and reply.started:
                 return failed_result(Reason.EXCEPTION, "the function interfered with its worker")
-            stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
-            innocent = stopped and attempt.stop is None and not attempt.timed_out
-            if attempt.timed_out or (result.started and not innocent):
+            stopped = reply.exit.status in (Status.CANCELLED, Status.TIMEOUT)
+            stopped_for_another = stopped and attempt.stop is None and not attempt.timed_out
+            if attempt.timed_out or (reply.started and not stopped_for_another):
                 attempt.proxy = worker.proxy
-                return _lost_result(attempt, result, worker)
+                return _result_of_lost(attempt, reply, worker)
             if attempt.stop is not None:
                 raise Interrupted
-            # The worker ended for the sake of another call, or before it read this one, which is simply called again.
+            # The worker was stopped because of another call, or ended before it read this one: call it again.
 
     def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
         """The CPUs of the warm worker that a call would get; empty if there is none."""
@@ -100,7 +78,7 @@ class FunctionRunner:
             return ()
         try:
             return self.pool.warm_ids(attempt.worker_key)
-        except BadJob:  # it is refused when it is its turn
+        except BadJob:  # refused when its turn comes
             return ()
 
     def release(self, lane: AttemptLane) -> None:
@@ -108,12 +86,12 @@ class FunctionRunner:
             worker, lane.worker = lane.worker, None
             self.pool.give_back(worker)
 
-    # ------------------------------------------------------------ handing calls over
+    # ------------------------------------------------------------ calls
     async def _start_call(self, attempt: Attempt, lane: AttemptLane) -> Call:
         key = attempt.worker_key
         while True:
             worker = lane.worker
-            if worker is None or not worker.willing or worker.key != key or self.pool.is_expired(worker):
+            if worker is None or not worker.takes_calls or worker.key != key or self.pool.is_expired(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
                     self.pool.take(key, lane.cpu_ids, note=partial(self.sink.logs.note, attempt))
@@ -123,7 +101,7 @@ class FunctionRunner:
             if call is not None:
                 attempt.call = call
                 return call
-            worker.kill(Status.CANCELLED)  # It does nothing, and takes nothing. Another one will.
+            worker.kill(Status.CANCELLED)  # It is idle and takes no calls.
             self.release(lane)
 
     async def _offer(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
@@ -137,7 +115,7 @@ class FunctionRunner:
         if not worker.send(call):
             if worker.served or worker.sent:
                 return None
-            worker.lose(call)  # What this job brings did that, and would do it to every other worker.
+            worker.lose(call)  # This job's own files did that, and would do it to every other worker.
         return call
 
     def _watch(self, attempt: Attempt, call: Call, worker: WorkerHandle) -> None:
@@ -153,11 +131,7 @@ class FunctionRunner:
     def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
         """While calls are short, send the next ones ahead to save round trips."""
         limits = self.limits
-        if (
-            worker.sent > limits.worker_ahead_max // 2
-            or lane.fed >= len(lane.waiting)
-            or self.pool.is_expired(worker)
-        ):
+        if worker.sent > limits.worker_ahead_max // 2 or lane.fed >= len(lane.waiting) or self.pool.is_expired(worker):
             return
         if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
             return
@@ -216,97 +190,85 @@ class FunctionRunner:
             attempt.call = None
         lane.fed = 0
 
-    # ------------------------------------------------------------ what comes back
+    # ------------------------------------------------------------ replies
     async def _result_of(
-        self, attempt: Attempt, call: Call, answer: CallReply, *, worker: WorkerHandle
+        self, attempt: Attempt, call: Call, reply: CallReply, *, worker: WorkerHandle
     ) -> AttemptResult:
         now = self.clock.steady()
-        # The worker's own word counts only up to the time that really passed.
+        # The worker's own measurement counts only up to the time that really passed.
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
-        claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
+        claimed_ms = min(reply.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
         received, sent = (0, 0) if worker.proxy is None else worker.proxy.take_bytes_used()
-        usage = Usage(
+        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        if reply.kind == RAISED:
+            result = failed_result(Reason.EXCEPTION, reply.text)
+        elif reply.kind == NO_MEMORY:
+            result = failed_result(Reason.OUT_OF_MEMORY, reply.text)
+        else:
+            result = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED)
+            result.items_failed = min(reply.failed, BUNDLED_MAX)
+            try:
+                await self._take_value(result, call, reply, worker=worker, seal=seal)
+            except OutputRejected as error:
+                result.exceed_output_limit(str(error))
+        if reply.has_outputs:
+            await self._take_outputs(result, call, worker.workdir / OUTPUTS_FOLDER.format(call.seq), seal=seal)
+        result.ran_ms = ran_ms
+        result.usage = Usage(
             wall_ms=ran_ms,
-            cpu_ms=answer.cpu_us // 1000,
-            peak_rss_mb=answer.peak_rss_kb // 1024,
+            cpu_ms=reply.cpu_us // 1000,
+            peak_rss_mb=reply.peak_rss_kb // 1024,
             gpu_ms=int(attempt.gpu_ms),
             net_in_bytes=received,
             net_out_bytes=sent,
         )
-        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
-        ending = await self._ending(call, answer, worker, seal=seal)
-        ending.ran_ms, ending.usage = ran_ms, usage
-        return ending
+        return result
 
-    async def _ending(
-        self, call: Call, answer: CallReply, worker: WorkerHandle, *, seal: Seal | None
-    ) -> AttemptResult:
-        if answer.kind == RAISED:
-            ending = failed_result(Reason.EXCEPTION, answer.text)
-        elif answer.kind == NO_MEMORY:
-            ending = failed_result(Reason.OUT_OF_MEMORY, answer.text)
+    async def _take_value(
+        self, result: AttemptResult, call: Call, reply: CallReply, *, worker: WorkerHandle, seal: Seal | None
+    ) -> None:
+        """A value that is sealed or too long for the report is uploaded."""
+        if reply.kind == LONG_RESULT:
+            await self._take_long_value(result, worker.workdir / RESULT_FOLDER.format(call.seq), seal=seal)
+        elif seal is None:
+            result.result = reply.text
         else:
-            ending = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
-            ending.items_failed = min(answer.failed, BUNDLED_MAX)
-        if answer.kind == LONG_RESULT:
-            folder = worker.workdir / ANSWER_FOLDER.format(call.seq)
-            await self._take_long_result(ending, folder, seal=seal)
-        elif seal is not None and ending.result is not None:
-            async with sealing.sealed_result(ending.result, seal=seal, folder=worker.workdir.parent) as file:
-                await self._send_result(ending, *file)
-        if answer.has_outputs:
-            folder = worker.workdir / OUTPUTS_FOLDER.format(call.seq)
-            await self._take_outputs(ending, call, folder, seal=seal)
-        return ending
+            source = BytesIO(reply.text.encode("utf-8", "replace"))
+            folder = worker.workdir.parent
+            async with sealing.sealed_copy(source.read, seal=seal, about=(RESULT,), folder=folder) as file:
+                result.result_artifact = await self._send_value(*file)
 
-    async def _take_long_result(self, ending: AttemptResult, folder: Path, *, seal: Seal | None) -> None:
-        ending.result = None
+    async def _take_long_value(self, result: AttemptResult, folder: Path, *, seal: Seal | None) -> None:
         limit = self.limits.result_bytes_max
         try:
             for output in OutputCollector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
                 if seal is None and output.size <= RESULT_INLINE_MAX:
-                    ending.result = os.pread(output.fd, output.size, 0).decode(errors="replace")
+                    result.result = os.pread(output.fd, output.size, 0).decode(errors="replace")
                     return
-                async with sealed_copy(output, folder, seal=seal, about=(RESULT,)) as file:
-                    await self._send_result(ending, *file)
+                async with open_for_upload(output, folder, seal=seal, about=(RESULT,)) as file:
+                    result.result_artifact = await self._send_value(*file)
                 return
-            _too_large(ending, too_large_result(None, limit))
-        except Changed as error:
-            _too_large(ending, str(error))
+            raise OutputRejected(too_large_result(None, limit))
         finally:
             self.sweeper.remove(folder)
 
-    async def _send_result(self, ending: AttemptResult, fd: int, size: int) -> None:
-        """Upload a result that is sealed or too long for the report."""
-        ending.result = None
+    async def _send_value(self, fd: int, size: int) -> str:
         if size > self.limits.result_bytes_max:
-            _too_large(ending, too_large_result(size, self.limits.result_bytes_max))
-            return
-        try:
-            ending.result_artifact = await send_file(fd, size, "result.json", uploader=self.uploader)
-        except QuotaExceeded as error:
-            _too_large(ending, no_room(error))
-        except Changed as error:
-            _too_large(ending, str(error))
+            raise OutputRejected(too_large_result(size, self.limits.result_bytes_max))
+        return await send_file(fd, size, "result.json", uploader=self.uploader)
 
-    async def _take_outputs(
-        self, ending: AttemptResult, call: Call, folder: Path, *, seal: Seal | None
-    ) -> None:
+    async def _take_outputs(self, result: AttemptResult, call: Call, folder: Path, *, seal: Seal | None) -> None:
+        write = partial(call.on_output, skipped=0)
         try:
-            taken = await send_outputs(folder, self.uploader, self.limits, seal=seal)
+            await take_outputs(folder, result, write, uploader=self.uploader, limits=self.limits, seal=seal)
         finally:
             self.sweeper.remove(folder)
-        taken.apply(ending, partial(call.on_output, skipped=0))
-
-
-def _too_large(ending: AttemptResult, error: str) -> None:
-    ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
 
 
 #: Variables that the interpreter, the dynamic linker and the C library read before any code of ours runs.
 _READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC_", "LANG")
-#: Asking for less of a core than this, a job cannot expect its worker within the usual time.
+#: A job that asks for less of a core cannot expect its worker to start within the usual time.
 _SLOW_CORES = 0.1
 
 
@@ -318,16 +280,16 @@ def _changes_startup(attempt: Attempt) -> bool:
     return any(name.startswith(_READ_AT_START) for name in spec.env)
 
 
-def _lost_result(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
+def _result_of_lost(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
     """The result of the call that was running when the worker ended."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail
-    ending = of_exit(ended, stderr_tail=tail)
+    result = result_of_exit(ended, stderr_tail=tail)
     if not worker.ready and (worker.late or ended.status in (Status.EXIT, Status.SIGNAL)):
         reason = Reason.BAD_JOB if _changes_startup(attempt) else Reason.NODE_ERROR
-        why = "it took too long" if worker.late else f"{ending.error or ''} {tail[-500:]}"
-        ending = failed_result(reason, f"the worker could not start: {why}")
+        why = "it took too long" if worker.late else f"{result.error or ''} {tail[-500:]}"
+        result = failed_result(reason, f"the worker could not start: {why}")
     elif ended.ok:
-        ending = failed_result(Reason.EXCEPTION, "the function ended its process without returning")
-    ending.usage = attempt.total_usage(ended.usage)
-    return ending
+        result = failed_result(Reason.EXCEPTION, "the function ended its process without returning")
+    result.usage = attempt.total_usage(ended.usage)
+    return result

@@ -1,10 +1,10 @@
 """The program inside the sandbox that calls the functions of one account, one after the other.
 
-Runs as a script with the standard library, cloudpickle, values.py and bundles.py; the agent imports only the
-constants. It starts with the job's first call and may be killed at any moment. The agent trusts none of its messages.
+Runs as a script with the standard library, cloudpickle, values.py and bundles.py; the agent imports only the constants.
+It may be killed at any moment, and the agent trusts none of its messages.
 
-Messages are datagrams of JSON, so that each call is taken by exactly one reader: the agent keeps a copy of this
-end of the socket and can take back, by reading, the calls that are not started yet.
+Messages are datagrams of JSON, so that each call is taken by exactly one reader: the agent keeps a copy of this end of
+the socket, and takes back calls that have not started by reading them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from typing import Any, TextIO
 from computepool.protocol.jobs import bundles
 from computepool.protocol.values import values
 
-#: A longer message travels as a file of the work folder, because a datagram must fit the socket's buffer.
+#: A longer message is written to a file in the work folder: a datagram must fit the socket's buffer.
 FRAME_MAX = 64 * 1024
 ERROR_CHARS_MAX = 8_000
-#: Name of the file with a long call; folder and name of a long result; folder of the outputs of one call.
+#: In the work folder, by the number of the call: the file of a long call; the folder and the file of a long result; the
+#: folder of its outputs.
 CALL_FILE = ".call-{}"
-ANSWER_FOLDER = ".answer-{}"
-ANSWER_FILE = "result"
+RESULT_FOLDER = ".result-{}"
+RESULT_FILE = "result"
 OUTPUTS_FOLDER = ".outputs-{}"
-#: Kinds of answers.
+#: Kinds of replies.
 READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "raised", "memory"
 
-#: What a call declared: nothing, that it saves where it is, or that it moves, too.
+#: What a job declared, unless nothing: that it saves checkpoints, or that it also moves.
 SAVES, MOVES = 1, 2
 
 _STREAMS = ("stdout", "stderr")
@@ -54,7 +55,7 @@ class Worker:
         self._pid = os.getpid()
         self._home = os.getcwd()
         self._outputs = os.environ["COMPUTEPOOL_OUTPUTS"]
-        # Of each call its own: the next one must not find what this one leaves.
+        # Each call gets folders of its own there.
         self._places = {name: os.environ[name] for name in ("COMPUTEPOOL_CHECKPOINT", "COMPUTEPOOL_RESTORED")}
         self._calls = os.environ["COMPUTEPOOL_CALLS"]
         # Copies: a function may close its own standard streams.
@@ -93,8 +94,8 @@ class Worker:
         kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
         wall_us = (time.perf_counter_ns() - started) // 1000
         if os.getpid() != self._pid:
-            os._exit(0)  # The function forked and came back twice; only the first process may answer.
-        self._answer(seq, kind, text, wall_us=wall_us)
+            os._exit(0)  # The function forked and returned twice; only the first process may reply.
+        self._reply(seq, kind, text, wall_us=wall_us)
 
     def _call(self, spec: str, payload: Any, *, function: Any, allow_pickle: bool) -> tuple[str, str]:
         try:
@@ -110,18 +111,18 @@ class Worker:
             return NO_MEMORY, "the function ran out of memory"
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
             if getattr(error, "computepool_moved", False):
-                # It continues on another host: see sdk/runtime/checkpointing.py.
+                # It continues on another host (sdk/runtime/checkpointing.py).
                 return RESULT, values.encode(None)
             return RAISED, _traceback(error)
 
     def _call_each(self, target: Callable[..., Any], data: bytes, *, allow_pickle: bool) -> tuple[str, str]:
         """The items of a bundle, one by one: each has its own value or traceback.
 
-        The text is the same wherever the items do the same, because it is used to compare results of two nodes: so it
-        says nothing of times, and addresses in tracebacks are left out. Running out of memory ends all of it.
+        The results of two nodes are compared by this text, so it contains no times and no memory addresses. Running out
+        of memory ends the whole bundle.
         """
         items = bundles.unpack(data)
-        for name in self._places:  # What one item saved would be found by all of them.
+        for name in self._places:  # All items would find what one of them saved.
             os.environ.pop(name, None)
         os.environ["COMPUTEPOOL_MOVES"] = ""
         parts: list[str] = []
@@ -150,25 +151,25 @@ class Worker:
             return RAISED, bundles.WROTE_OUTPUTS
         return RESULT, bundles.answer(parts)
 
-    def _answer(self, seq: int, kind: str, text: str, *, wall_us: int) -> None:
+    def _reply(self, seq: int, kind: str, text: str, *, wall_us: int) -> None:
         self._mend_streams()
-        # Standard output and error are files of the agent's: their size now is where this call's output ends.
+        # Standard output and error are files of the agent: this call's output ends at their present sizes.
         ends = [os.fstat(fd).st_size for fd in self._outputs_fds]
         has_outputs = self._set_outputs_aside(seq)
         used = resource.getrusage(resource.RUSAGE_SELF)
         total_us = _cpu_us()
         cpu_us, self._cpu_us = total_us - self._cpu_us, total_us
-        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, *ends, self._failed]
-        if len(text) > FRAME_MAX // 6 or not self._send(answer):
-            folder = Path(self._home, ANSWER_FOLDER.format(seq))
+        reply = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, *ends, self._failed]
+        if len(text) > FRAME_MAX // 6 or not self._send(reply):
+            folder = Path(self._home, RESULT_FOLDER.format(seq))
             folder.mkdir()
-            (folder / ANSWER_FILE).write_text(text, encoding="utf-8", errors="replace")
-            self._send([seq, LONG_RESULT if kind == RESULT else kind, "", *answer[3:]])
+            (folder / RESULT_FILE).write_text(text, encoding="utf-8", errors="replace")
+            self._send([seq, LONG_RESULT if kind == RESULT else kind, "", *reply[3:]])
         if os.getcwd() != self._home:
             os.chdir(self._home)
 
-    def _send(self, answer: list[Any]) -> bool:
-        message = json.dumps(answer).encode()
+    def _send(self, reply: list[Any]) -> bool:
+        message = json.dumps(reply).encode()
         if len(message) > FRAME_MAX:
             return False
         self._channel.send(message)
@@ -178,7 +179,7 @@ class Worker:
         """Flush output, and restore working streams for the next call."""
         for number, name in enumerate(_STREAMS, start=1):
             stream = getattr(sys, name)
-            with contextlib.suppress(Exception):  # It may be closed, or anything at all.
+            with contextlib.suppress(Exception):  # It may be closed, or any object at all.
                 stream.flush()
             if stream is not self._streams[name] or stream.closed:
                 os.dup2(self._outputs_fds[number - 1], number)
@@ -213,7 +214,7 @@ def _arguments(data: bytes, *, allow_pickle: bool) -> Any:
 
 
 def _bytes(source: Any) -> bytes:
-    """`source` is base64 text, or [name] of a file in the work folder that holds the same or the bytes."""
+    """`source` is base64 text, or a list with the name of a file that holds such text or the bytes."""
     data: Any = source
     if isinstance(source, list):
         data = Path(source[0]).read_bytes()
@@ -253,8 +254,8 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
     sys.argv = ["function"]
-    sys.path.append(os.getcwd())  # modules among the inputs
-    importlib.import_module("cloudpickle")  # so that the first call does not wait for it
+    sys.path.append(os.getcwd())  # for modules among the inputs
+    importlib.import_module("cloudpickle")  # so that the first call need not
     Worker(channel).run()
 
 

@@ -35,19 +35,14 @@ class WorkerPool:
 
     def __post_init__(self) -> None:
         self._idle: dict[WorkerKey, list[WorkerHandle]] = {}
-        self._all: dict[WorkerHandle, Provision] = {}  #: with what they hold
+        self._all: dict[WorkerHandle, Provision] = {}
         self._in_use: set[WorkerHandle] = set()
 
     def __len__(self) -> int:
         return len(self._all)
 
-    async def take(
-        self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None
-    ) -> WorkerHandle:
-        """A worker for `key`, warm if there is one. It is the caller's until `give_back`.
-
-        `note`: receives a progress message.
-        """
+    async def take(self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None) -> WorkerHandle:
+        """A worker for `key`, warm if there is one. The caller keeps it until `give_back`. `note`: receives progress."""
         idle = self._idle.get(key, [])
         worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note)
         self._in_use.add(worker)
@@ -56,7 +51,7 @@ class WorkerPool:
         return worker
 
     def warm_ids(self, key: WorkerKey) -> tuple[int, ...]:
-        """The CPUs of the worker that `take` would give."""
+        """The CPUs of the warm worker that `take` would return; empty if there is none."""
         idle = self._idle.get(key)
         return idle[-1].cpu_ids if idle else ()
 
@@ -65,12 +60,12 @@ class WorkerPool:
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif not worker.willing or worker.sent or self.is_expired(worker):
+        elif not worker.takes_calls or worker.sent or self.is_expired(worker):
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self.clock.steady()
             if worker.proxy is not None:
-                worker.proxy.rest()
+                worker.proxy.pause()
             self._idle.setdefault(worker.key, []).append(worker)
 
     def is_expired(self, worker: WorkerHandle) -> bool:
@@ -121,7 +116,7 @@ class WorkerPool:
         proxy: EgressProxy | None,
         cpu_ids: tuple[int, ...],
     ) -> WorkerHandle:
-        channel, theirs = channel_pair()
+        channel, worker_end = channel_pair()
         files = output_file(self.folders.parent), output_file(self.folders.parent)
         job_environment, interpreter = self.job_environment, provision.interpreter
         try:
@@ -132,16 +127,12 @@ class WorkerPool:
                 packages=provision.packages,
                 interpreter=interpreter,
                 cards=key.cards,
-                fds={_CHANNEL_FD: theirs.fileno()},
+                fds={_CHANNEL_FD: worker_end.fileno()},
                 proxy=proxy,
                 cpu_ids=cpu_ids,
                 leased=True,
             )
-            script = job_environment.sandbox.inside(
-                job_environment.worker_script(interpreter), workdir=workdir, policy=policy
-            )
-            python = job_environment.python(workdir=workdir, policy=policy, interpreter=interpreter)
-            argv = [python, "-s", script, str(_CHANNEL_FD)]
+            argv = [*job_environment.worker_argv(interpreter), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(
                 job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,
@@ -152,15 +143,15 @@ class WorkerPool:
             )
         except BaseException:
             channel.close()
-            theirs.close()
+            worker_end.close()
             for fd in files:
                 os.close(fd)
             raise
         return WorkerHandle(
-            process,
+            process=process,
             key=key,
             channel=channel,
-            theirs=theirs,
+            worker_end=worker_end,
             files=files,
             workdir=workdir,
             proxy=proxy,
@@ -169,7 +160,7 @@ class WorkerPool:
         )
 
     def _make_room(self) -> None:
-        """End the longest idle worker if there are too many; busy ones stay, because the hub reserved room for them."""
+        """End the longest idle worker if there are too many. Busy ones stay: the hub reserved room for them."""
         if len(self._all) < self.limits.workers_max:
             return
         idle = [worker for workers in self._idle.values() for worker in workers]
@@ -184,7 +175,7 @@ class WorkerPool:
     def _on_closed(self, worker: WorkerHandle) -> None:
         with contextlib.suppress(ValueError):
             self._idle.get(worker.key, []).remove(worker)
-        # While a lane has it, files of answered calls may still be wanted from its folder.
+        # While a lane has it, files of answered calls may still be read from its folder.
         if worker not in self._in_use:
             self._clean_up(worker)
 

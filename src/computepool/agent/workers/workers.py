@@ -1,7 +1,7 @@
 """Warm workers: the agent's side of sandboxed Python processes that call functions.
 
-A worker serves one account with one set of limits, packages, variables and cards, and never another. Everything it sends
-is untrusted and checked here.
+A worker serves one account with one set of limits, packages, variables and cards. Everything it sends is untrusted and
+checked here.
 """
 
 from __future__ import annotations
@@ -21,41 +21,33 @@ from typing import NamedTuple, Protocol
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB
-from computepool.agent.execution.attempt_result import is_full
+from computepool.agent.execution.attempt_result import is_folder_full
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.sandbox.supervise import Process
-from computepool.agent.workers.worker import (
-    CALL_FILE,
-    FRAME_MAX,
-    LONG_RESULT,
-    NO_MEMORY,
-    RAISED,
-    READY,
-    RESULT,
-)
+from computepool.agent.workers.worker import CALL_FILE, FRAME_MAX, LONG_RESULT, NO_MEMORY, RAISED, READY, RESULT
 
 _log = logging.getLogger(__name__)
 
 _SOCKET_KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 _KINDS = frozenset({READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY})
 _STREAMS = ("stdout", "stderr")
-#: More than is ever kept of one call.
+#: More than is ever kept of the output of one call.
 _READ_MAX = 8 * MIB
-#: A worker whose output files have grown beyond this is replaced when it is idle.
+#: A worker with larger output files is replaced when it is idle.
 OUTPUT_FILE_MAX = 32 * MIB
-#: Answers handled before the event loop gets its turn again.
+#: Replies to handle before yielding to the event loop.
 _BURST = 256
-#: How long a call may have been with a worker that ended and still count as unread: a function can
-#: change its worker so that the next call is looked at and left where it was.
+#: How long a worker that ended may have had a call that counts as unread. A function can change its worker so that it
+#: acts on the next call without taking it from the channel.
 _UNREAD_S = 10.0
 _NUMBER_MAX = 2**53
-#: When a call cannot be left as a file: a function took its name, or the folder away.
-_IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
-#: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
-#: takes seconds to end one, and a false accusation would hide how the job ended.
+#: A call cannot be written to a file: a function took its name, or removed the folder.
+_FILE_BLOCKED = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
+#: A worker that closed its channel and did not end in this time was tampered with by a function. A busy machine takes
+#: seconds to end one, and a false accusation would hide how the job ended.
 _SILENT_S = 10.0
 _NOT_TAKEN = Exit(Status.CANCELLED, -1)
 _VANISHED = Exit(Status.SANDBOX_ERROR, -1, "the worker could not be killed")
@@ -63,7 +55,7 @@ _VANISHED = Exit(Status.SANDBOX_ERROR, -1, "the worker could not be killed")
 
 class OnOutput(Protocol):
     def __call__(self, stream: str, data: bytes, *, skipped: int) -> None:
-        """`skipped`: how many more bytes were written but not read."""
+        """`skipped`: the number of further bytes that were written but not read."""
 
 
 class CallReply(NamedTuple):
@@ -90,66 +82,53 @@ class Call:
     seq: int
     message: bytes
     future: asyncio.Future[CallReply | Lost]
-    #: The digest of the function that this message brings along, if it does.
-    brings: str | None
+    brings: str | None  #: the digest of the function that the message contains, if any
     on_output: OnOutput
-    on_ready: Callable[[], None]  #: the worker, which was starting when the call was sent, begins with it
+    on_ready: Callable[[], None]  #: called when a worker that was starting when the call was sent begins with it
     sent_at: float = 0.0
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkerHandle:
     """The agent's side of one worker process. Calls are served strictly in the order they were sent."""
 
-    def __init__(
-        self,
-        process: Process,
-        *,
-        key: WorkerKey,
-        channel: socket.socket,
-        theirs: socket.socket,
-        files: tuple[int, int],
-        workdir: Path,
-        proxy: EgressProxy | None,
-        clock: AgentClock,
-        on_closed: Callable[[WorkerHandle], None],
-    ) -> None:
-        self.key = key
-        self.workdir = workdir
+    process: Process
+    key: WorkerKey
+    channel: socket.socket
+    worker_end: socket.socket  #: the worker's end of the channel
+    files: tuple[int, int]  #: standard output and standard error
+    workdir: Path
+    proxy: EgressProxy | None  #: for jobs that listed hosts; closed with the worker
+    clock: AgentClock
+    on_closed: Callable[[WorkerHandle], None]
+
+    def __post_init__(self) -> None:
         self.ready = False
-        self.started_at = clock.steady()
-        self.idle_since = self.started_at
+        self.started_at = self.idle_since = self.clock.steady()
         self.served = 0
         self.last_call_s: float | None = None
         self.functions: set[str] = set()
         self.ended: Exit | None = None
-        self.proxy = proxy  #: for jobs that listed hosts; closed with the worker
-        #: The function in it spoke to the agent in the worker's name, or kept it from speaking.
-        self.cheated = False
+        self.tampered = False  #: a function sent replies in the worker's name, or kept it from replying
         self.late = False  #: it was ended because it was not ready in time
-        self._on_closed = on_closed
-        self._process = process
         self._pinned: tuple[tuple[int, ...], float] = ((), 0.0)
-        self._channel = channel
-        self._theirs = theirs
-        self._files = files
         self._read_to = [0, 0]
-        self._clock = clock
         self._calls: deque[Call] = deque()
         self._seq = 0
-        self._last_answer_at = self.started_at
+        self._last_reply_at = self.started_at
         self._silent_since: float | None = None
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(channel.fileno(), self._on_answers)
-        self._loop.add_reader(process.fileno(), self._on_end)
+        self._loop.add_reader(self.channel.fileno(), self._read_replies)
+        self._loop.add_reader(self.process.fileno(), self._on_end)
 
     @property
     def alive(self) -> bool:
         return self.ended is None
 
     @property
-    def willing(self) -> bool:
-        """True if it can take calls at all."""
-        return self.ended is None and not self.cheated and self._silent_since is None
+    def takes_calls(self) -> bool:
+        """True if it can take calls."""
+        return self.ended is None and not self.tampered and self._silent_since is None
 
     @property
     def output_size(self) -> int:
@@ -166,40 +145,40 @@ class WorkerHandle:
 
     def send(self, call: Call) -> bool:
         """Send a call; False if the worker is busy, has no room for it, or is gone."""
-        if not self.willing:
+        if not self.takes_calls:
             return False
         message = call.message
         try:
             if len(message) > FRAME_MAX:
                 message = self._as_file(call)
-            self._channel.send(message)
+            self.channel.send(message)
         except BlockingIOError:
             return False
         except ConnectionError:
             self._fall_silent()
             return False
-        except _IN_THE_WAY as error:
-            self._end_cheating(f"took the name of a call ({error.strerror})")
+        except _FILE_BLOCKED as error:
+            self._kill_tampered(f"took the name of a call ({error.strerror})")
             return False
         except OSError as error:
-            if not is_full(error, self.workdir):
+            if not is_folder_full(error, self.workdir):
                 raise
             with contextlib.suppress(OSError):
                 (self.workdir / CALL_FILE.format(call.seq)).unlink()
             return False
         if call.brings is not None:
             self.functions.add(call.brings)
-        call.sent_at = self._clock.steady()
+        call.sent_at = self.clock.steady()
         self._calls.append(call)
         return True
 
     def lose(self, call: Call) -> None:
-        """End a call like this worker, which cannot take it and never took one."""
+        """Let a call end as this worker does, which cannot take it and has taken none before."""
         if self.ended is not None:
             call.future.set_result(Lost(self.ended, started=True))
             return
         self._calls.append(call)
-        if self.willing:
+        if self.takes_calls:
             self.kill(Status.DISK_LIMIT)
 
     def recall(self, *, but: Call | None) -> list[Call]:
@@ -208,13 +187,13 @@ class WorkerHandle:
         `but`: the awaited call, which is sent again if the worker had not read it.
         """
         if self.ended is not None:
-            return []  # they were reported as lost
+            return []  # They were reported as lost.
         calls = [self._calls.pop() for _ in range(min(self._take_back(), len(self._calls)))]
         for call in calls:
             if call.brings is not None:
                 self.functions.discard(call.brings)
             if len(call.message) > FRAME_MAX:
-                with contextlib.suppress(OSError):  # The function may have put anything in its place.
+                with contextlib.suppress(OSError):  # A function may have put anything in its place.
                     (self.workdir / CALL_FILE.format(call.seq)).unlink()
         if but in calls:
             calls.remove(but)
@@ -226,14 +205,14 @@ class WorkerHandle:
         """Read back messages that the worker has not read; returns how many."""
         back = 0
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
+            while self.worker_end.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
                 back += 1
         return back
 
     def kill(self, status: Status) -> None:
-        self._on_answers()  # An answer that is already here counts.
+        self._read_replies()  # A reply that has arrived counts.
         if self.ended is None:
-            self._process.kill(status)
+            self.process.kill(status)
 
     def give_up(self) -> None:
         """End a worker that was not ready in time."""
@@ -241,8 +220,8 @@ class WorkerHandle:
         self.kill(Status.SANDBOX_ERROR)
 
     def stop_call(self, call: Call, status: Status) -> None:
-        """Stop this call, but not the next one, by ending the worker."""
-        self._on_answers()
+        """End the worker, unless the call has ended: the next call must not be stopped."""
+        self._read_replies()
         if not call.future.done():
             self.kill(status)
 
@@ -250,18 +229,14 @@ class WorkerHandle:
         """`output_max`: the disk usage allowed for each output file, which may differ from its size."""
         if self.ended is not None:
             return
-        if max(os.fstat(fd).st_blocks for fd in self._files) * 512 > output_max:
+        if max(os.fstat(fd).st_blocks for fd in self.files) * 512 > output_max:
             self.kill(Status.OUTPUT_LIMIT)
-        self._process.patrol()
+        self.process.patrol()
         self._on_end()
-        if not self.alive or self.cheated or self._silent_since is None:
+        if not self.alive or self.tampered or self._silent_since is None:
             return
-        if self._clock.steady() - self._silent_since > _SILENT_S:
-            self._end_cheating("closed its channel and did not exit")
-
-    @property
-    def process(self) -> Process | None:
-        return self._process if self.ended is None else None
+        if self.clock.steady() - self._silent_since > _SILENT_S:
+            self._kill_tampered("closed its channel and did not exit")
 
     @property
     def cpu_ids(self) -> tuple[int, ...]:
@@ -271,54 +246,55 @@ class WorkerHandle:
         """Costs nothing if the worker is pinned there already."""
         if (cpu_ids, cores) != self._pinned and self.ended is None:
             self._pinned = (cpu_ids, cores)
-            self._process.pin(cpu_ids, cpus=cores)
+            self.process.pin(cpu_ids, cpus=cores)
 
     def close(self) -> None:
         """End the worker and clean up after it."""
         if self.ended is None:
-            self._process.kill(Status.CANCELLED)
-            exit_ = self._process.wait(2.0)
+            self.process.kill(Status.CANCELLED)
+            exit_ = self.process.wait(2.0)
             self._finish(exit_ or _VANISHED)
 
     # ------------------------------------------------------------ events
-    def _on_answers(self) -> None:
+    def _read_replies(self) -> None:
         for _ in range(_BURST):
-            if self.cheated or self.ended is not None:
+            if self.tampered or self.ended is not None:
                 return
             try:
-                data = self._channel.recv(FRAME_MAX + 1)
+                data = self.channel.recv(FRAME_MAX + 1)
             except BlockingIOError:
                 return
             except ConnectionError:
                 data = b""
             if not data:
-                self._loop.remove_reader(self._channel.fileno())
+                self._loop.remove_reader(self.channel.fileno())
                 self._fall_silent()
                 return
-            if not self._on_answer(data):
-                self._end_cheating("sent an invalid reply")
+            if not self._on_reply(data):
+                self._kill_tampered("sent an invalid reply")
 
     def _fall_silent(self) -> None:
-        """The worker closed its end of the channel, which may be the first sign of its end."""
+        """The worker closed its end of the channel, perhaps because it is ending."""
         if self._silent_since is None:
-            self._silent_since = self._clock.steady()
+            self._silent_since = self.clock.steady()
 
-    def _end_cheating(self, how: str) -> None:
+    def _kill_tampered(self, how: str) -> None:
         _log.warning("a worker of %s %s; killing it", self.key.account, how)
-        self.cheated = True
-        self._loop.remove_reader(self._channel.fileno())
-        self._process.kill(Status.CANCELLED)
+        self.tampered = True
+        self._loop.remove_reader(self.channel.fileno())
+        self.process.kill(Status.CANCELLED)
 
-    def _on_answer(self, data: bytes) -> bool:
+    def _on_reply(self, data: bytes) -> bool:
+        """False if the reply is invalid."""
         parsed = _parse(data)
         if parsed is None:
             return False
-        seq, answer, ends = parsed
-        if answer.kind == READY:
+        seq, reply, ends = parsed
+        if reply.kind == READY:
             if self.ready:
-                return False  # A second one would restart the clock of the call that runs.
+                return False  # A second one would restart the clock of the running call.
             self.ready = True
-            self._last_answer_at = self._clock.steady()
+            self._last_reply_at = self.clock.steady()
             if self._calls:
                 self._calls[0].on_ready()
             return True
@@ -328,78 +304,78 @@ class WorkerHandle:
             sizes = self._sizes()
             self._take_output([min(end, size) for end, size in zip(ends, sizes, strict=True)])
         call = self._calls.popleft()
-        now = self._clock.steady()
-        self.last_call_s = now - max(self._last_answer_at, call.sent_at)
-        self._last_answer_at = now
+        now = self.clock.steady()
+        self.last_call_s = now - max(self._last_reply_at, call.sent_at)
+        self._last_reply_at = now
         self.served += 1
         if not call.future.done():
-            call.future.set_result(answer)
+            call.future.set_result(reply)
         return True
 
     def poll_output(self) -> None:
         """Hand over what the running call has written so far.
 
-        Sizes are taken first and answers second: what lies between the end of the last answered call and those
-        sizes was then written by the first call that has no answer yet.
+        Sizes are read before replies: what lies between the end of the last answered call and these sizes was then
+        written by the first unanswered call.
         """
         if self.ended is not None:
             return
         sizes = self._sizes()
         if sizes != self._read_to:
-            self._on_answers()
+            self._read_replies()
             if self.ended is None:
                 self._take_output(sizes)
 
     def _sizes(self) -> list[int]:
-        return [os.fstat(fd).st_size for fd in self._files]
+        return [os.fstat(fd).st_size for fd in self.files]
 
     def _take_output(self, ends: Sequence[int]) -> None:
-        """Everything up to `ends` that was not handed over yet belongs to the first call."""
-        for index, (fd, end) in enumerate(zip(self._files, ends, strict=True)):
+        """Hand over the output up to `ends`, which belongs to the first unanswered call."""
+        for index, (fd, end) in enumerate(zip(self.files, ends, strict=True)):
             start = self._read_to[index]
             if end <= start:
                 continue
-            # The rest of a flood is only counted.
+            # The rest is only counted.
             data = os.pread(fd, min(end - start, _READ_MAX), start)
             self._read_to[index] = end
             if self._calls and data:
                 self._calls[0].on_output(_STREAMS[index], data, skipped=end - start - len(data))
 
     def _on_end(self) -> None:
-        ended = self._process.wait(0)
+        ended = self.process.wait(0)
         if ended is None or self.ended is not None:
             return
-        self._on_answers()
+        self._read_replies()
         self._take_output(self._sizes())
         self._finish(ended)
 
     def _finish(self, ended: Exit) -> None:
         self.ended = ended
         started = not self._died_before_the_call()
-        for fd in (self._channel.fileno(), self._process.fileno()):
+        for fd in (self.channel.fileno(), self.process.fileno()):
             self._loop.remove_reader(fd)
-        self._channel.close()
-        self._theirs.close()
-        for fd in self._files:
+        self.channel.close()
+        self.worker_end.close()
+        for fd in self.files:
             os.close(fd)
-        self._process.close()
+        self.process.close()
         if self.proxy is not None:
             self.proxy.close()
         calls, self._calls = self._calls, deque()
         for place, call in enumerate(calls):
             if not call.future.done():
                 call.future.set_result(Lost(ended, started=started and place == 0))
-        self._on_closed(self)
+        self.on_closed(self)
 
     def _died_before_the_call(self) -> bool:
-        """True if even the first call was sent to a worker that had already died unnoticed.
+        """True if even the first unanswered call was sent after the worker had died.
 
-        Never true of a worker that served no call: its first call may have killed it, and would again.
+        Never true of a worker that served no call: its first call may have killed it, and would kill the next one.
         """
         if not self.served or not self._calls or self._take_back() < len(self._calls):
             return False
-        since = max(self._last_answer_at, self._calls[0].sent_at)
-        return self._clock.steady() - since < _UNREAD_S
+        since = max(self._last_reply_at, self._calls[0].sent_at)
+        return self.clock.steady() - since < _UNREAD_S
 
     def _as_file(self, call: Call) -> bytes:
         with stage(self.workdir, CALL_FILE.format(call.seq)) as file:
@@ -408,16 +384,16 @@ class WorkerHandle:
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_KIND)
-    ours.setblocking(False)
-    return ours, theirs
+    agent_end, worker_end = socket.socketpair(socket.AF_UNIX, _SOCKET_KIND)
+    agent_end.setblocking(False)
+    return agent_end, worker_end
 
 
 def output_file(folder: Path) -> int:
     """An unnamed file for the standard output or error of a worker.
 
-    Not a pipe: with a file, its size at the end of a call says exactly which bytes that call wrote, however quickly
-    the next one starts. Others may write it, so that a program may open /dev/stdout.
+    Not a pipe: the size of a file at the end of a call says exactly which bytes that call wrote, however quickly the next
+    one starts. Other users may write to it, so that a program can open /dev/stdout.
     """
     path = folder / f".output-{uuid.uuid4().hex}"
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,14 +1,14 @@
-"""`pool keys …` and `pool accounts …`: who may use the hub."""
+"""`pool keys …` and `pool accounts …`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Limit, open_pool
-from computepool.cli.references import AccountName, OfAccount
+from computepool.cli.options import AccountName, Limit, OfAccount, accepts, collects, open_pool, option
 from computepool.core.money.money import format_credits, parse_credits
 from computepool.protocol.local_address import is_loopback
 from computepool.sdk.client.sizes import byte_count, seconds
@@ -64,9 +64,7 @@ def _state(key: KeyView) -> str:
 def create_key(
     name: Annotated[str, typer.Argument(help="A name that says what it is for.")],
     *,
-    expires: Annotated[
-        str | None, typer.Option(help="Validity, such as 1h or 30d. Default: no expiry.")
-    ] = None,
+    expires: Annotated[str | None, typer.Option(help="Validity, such as 1h or 30d. Default: no expiry.")] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,14 +96,10 @@ def create_key(
 
 @keys.command("rotate")
 def rotate_key(
-    key_id: Annotated[
-        str, typer.Argument(metavar="ID", help="ID of the key to replace; see `pool keys list`.")
-    ],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key to replace; see `pool keys list`.")],
     *,
     overlap: Annotated[str, typer.Option(help="How long the old key keeps working.")] = "24h",
-    expires: Annotated[
-        str | None, typer.Option(help="Validity, such as 90d. Default: that of the old key.")
-    ] = None,
+    expires: Annotated[str | None, typer.Option(help="Validity, such as 90d. Default: that of the old key.")] = None,
 ) -> None:
     """Replace a key with a new one of the same scopes. The new key is printed once, so store it.
 
@@ -117,9 +111,7 @@ def rotate_key(
     overlap_s = seconds(overlap, what="overlap")
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     made = open_pool().keys.rotate(key_id, overlap=overlap_s, expires_in=expires_in_s)
-    output.show(
-        made, made.key, hint=f"Store this key: it is not shown again. {key_id} works for another {overlap}."
-    )
+    output.show(made, made.key, hint=f"Store this key: it is not shown again. {key_id} works for another {overlap}.")
 
 
 @keys.command("revoke")
@@ -160,13 +152,8 @@ def list_accounts(*, limit: Limit = 100) -> None:
       pool accounts list
     """
     found = open_pool().accounts.list(limit=limit)
-    rows = [
-        (a.id, a.name, ", ".join(a.roles), _submitter_reputation(a), output.ago(a.created_at_ms))
-        for a in found
-    ]
-    output.show_table(
-        found, ("ID", "NAME", "ROLES", "SUBMITTER SCORE", "CREATED"), rows, empty="No accounts."
-    )
+    rows = [(a.id, a.name, ", ".join(a.roles), _submitter_reputation(a), output.ago(a.created_at_ms)) for a in found]
+    output.show_table(found, ("ID", "NAME", "ROLES", "SUBMITTER SCORE", "CREATED"), rows, empty="No accounts.")
 
 
 def _submitter_reputation(account: AccountView) -> str:
@@ -178,9 +165,7 @@ def _submitter_reputation(account: AccountView) -> str:
 
 @accounts.command("roles")
 def set_roles(
-    account: AccountName,
-    *,
-    role: Annotated[list[str], typer.Option(help="admin, submitter or provider; repeatable.")],
+    account: AccountName, *, role: Annotated[list[str], typer.Option(help="admin, submitter or provider; repeatable.")]
 ) -> None:
     """Replace an account's roles. May require a second administrator (see `pool approvals`).
 
@@ -216,19 +201,29 @@ def make_link(account: AccountName) -> None:
         )
 
 
+@collects(
+    {
+        "jobs_open_max": option(int, None, "Maximum number of unfinished jobs.", "--jobs"),
+        "spend_per_day_max": option(str, "CREDITS", "Maximum spending per day.", "--spend"),
+        "artifact_bytes_max": option(str, "SIZE", "Maximum storage at the hub, such as 500MB or 2TiB.", "--files"),
+        "artifact_keep_s": option(str, "TIME", "How long files are kept after their job ends, such as 30d.", "--keep"),
+    }
+)
+def quotas(given: dict[str, Any]) -> dict[str, Any]:
+    read: dict[str, Callable[[str], int]] = {
+        "spend_per_day_max": lambda text: parse_credits(text, field="--spend"),
+        "artifact_bytes_max": lambda text: byte_count(text, what="--files"),
+        "artifact_keep_s": lambda text: round(seconds(text, what="--keep")),
+    }
+    return {name: read[name](value) if name in read else value for name, value in given.items()}
+
+
 @accounts.command("quota")
+@accepts(named=quotas)
 def set_quota(
     account: AccountName,
     *,
-    jobs: Annotated[int | None, typer.Option(help="Maximum number of unfinished jobs.")] = None,
-    spend: Annotated[str | None, typer.Option(metavar="CREDITS", help="Maximum spending per day.")] = None,
-    files: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Maximum storage at the hub, such as 500MB or 2TiB.")
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long files are kept after their job ends, such as 30d."),
-    ] = None,
+    named: dict[str, Any],
     clear: Annotated[
         bool, typer.Option("--clear", help="Reset all limits that are not given to the hub's defaults.")
     ] = False,
@@ -242,19 +237,12 @@ def set_quota(
       pool accounts quota ann --clear
     """
     pool = open_pool()
-    named = {
-        "jobs_open_max": jobs,
-        "spend_per_day_max": None if spend is None else parse_credits(spend, field="--spend"),
-        "artifact_bytes_max": None if files is None else byte_count(files, what="--files"),
-        "artifact_keep_s": None if keep is None else round(seconds(keep, what="--keep")),
-    }
-    named = {name: value for name, value in named.items() if value is not None}
     found = pool.accounts.find(account)
     if clear or named:
         kept = {} if clear else {name: getattr(found, name) for name in _QUOTAS}
-        quotas = {**kept, **named}
-        keep_s = quotas.pop("artifact_keep_s", None)
-        found = pool.accounts.set_quotas(found.id, artifact_keep=keep_s, **quotas)
+        quota = {**kept, **named}
+        keep_s = quota.pop("artifact_keep_s", None)
+        found = pool.accounts.set_quotas(found.id, artifact_keep=keep_s, **quota)
     output.show(found, _quotas(found))
 
 

@@ -1,4 +1,4 @@
-"""`pool approvals`: what waits for a second administrator."""
+"""`pool approvals`: requests that need a second administrator."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def approve(approval_id: _ApprovalId) -> None:
 
 @app.command("reject")
 def reject(
-    approval_id: _ApprovalId,
-    *,
-    reason: Annotated[str, typer.Option(help="Reason, recorded in the event log.")],
+    approval_id: _ApprovalId, *, reason: Annotated[str, typer.Option(help="Reason, recorded in the event log.")]
 ) -> None:
     """Reject a request, or withdraw your own.
 

@@ -11,23 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Limit, open_pool
-from computepool.cli.references import OfJob
+from computepool.cli.options import Limit, OfJob, open_pool
 from computepool.core.errors import BadRequest, NotFound
 from computepool.core.plaintext import printable
 from computepool.sdk.client.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.protocol.artifacts import ArtifactRef, StorageView
-    from computepool.sdk.files.artifacts import Seen
+    from computepool.sdk.files.artifacts import Progress as ProgressCallback
 
 app = typer.Typer(no_args_is_help=True)
-Digest = Annotated[
-    str, typer.Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")
-]
+Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")]
 Timeout = Annotated[
-    str,
-    typer.Option(metavar="TIME", help="How long to retry while the hub is unreachable, such as 5 or 10m."),
+    str, typer.Option(metavar="TIME", help="How long to retry while the hub is unreachable, such as 5 or 10m.")
 ]
 _DIGEST_CHARS = 64
 
@@ -44,9 +40,7 @@ def list_artifacts(*, job: OfJob = None, limit: Limit = 30) -> None:
     pool = open_pool()
     artifacts = pool.artifacts.list(job_id=job, limit=limit)
     storage = pool.artifacts.storage()
-    if output.printed_json(
-        {"artifacts": [a.model_dump() for a in artifacts], "storage": storage.model_dump()}
-    ):
+    if output.printed_json({"artifacts": [a.model_dump() for a in artifacts], "storage": storage.model_dump()}):
         return
     shown = 12 if sys.stdout.isatty() else _DIGEST_CHARS
     rows = [
@@ -106,9 +100,7 @@ def keep(
     span: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="Such as 12h or 30d. Default: until released.")
     ] = None,
-    release: Annotated[
-        bool, typer.Option("--release", help="Stop keeping it longer than its jobs need it.")
-    ] = False,
+    release: Annotated[bool, typer.Option("--release", help="Stop keeping it longer than its jobs need it.")] = False,
 ) -> None:
     """Keep a file independently of its jobs. It counts towards your quota.
 
@@ -133,9 +125,7 @@ def get(
     digest: Digest,
     path: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[PATH]", help="Destination. Default: the file's own name, in the current folder."
-        ),
+        typer.Argument(metavar="[PATH]", help="Destination. Default: the file's own name, in the current folder."),
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="Same as PATH.")] = None,
@@ -151,7 +141,7 @@ def get(
       pool artifacts get 3f786850e387
       pool artifacts get 3f786850e387 --out model.bin
     """
-    pool = open_pool(retry_for=_retry_for(timeout))
+    pool = open_pool(retry_for=seconds(timeout, what="--timeout"))
     path = out or path
     full, name = _find(digest)
     with _progress(name or full[:12]) as seen:
@@ -161,9 +151,7 @@ def get(
 
 @app.command()
 def put(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to upload.")],
-    *,
-    timeout: Timeout = "60",
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to upload.")], *, timeout: Timeout = "60"
 ) -> None:
     """Upload files. Data that the hub already has is not sent again, and an interrupted upload resumes.
 
@@ -171,24 +159,19 @@ def put(
     Examples:
       pool artifacts put data.csv model.bin
     """
-    pool = open_pool(retry_for=_retry_for(timeout))
+    pool = open_pool(retry_for=seconds(timeout, what="--timeout"))
     sent = []
     for path in paths:
         with _progress(path.name) as seen:
             sent.append(pool.artifacts.put(path, progress=seen))
     output.show(
-        sent,
-        "\n".join(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}" for artifact in sent),
+        sent, "\n".join(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}" for artifact in sent)
     )
 
 
-def _retry_for(timeout: str) -> float:
-    return seconds(timeout, what="--timeout")
-
-
 @contextmanager
-def _progress(label: str) -> Iterator[Seen]:
-    """A bar with bytes and speed on the terminal; Ctrl-C keeps what was transferred, and the next call resumes."""
+def _progress(label: str) -> Iterator[ProgressCallback]:
+    """A progress bar with bytes and speed, on a terminal only."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -214,14 +197,10 @@ def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")]) -> No
 
 
 def _find(digest: str) -> tuple[str, str]:
-    """The whole digest and the file's name."""
+    """The complete digest and the file's name."""
     if len(digest) > _DIGEST_CHARS or not set(digest) <= set("0123456789abcdef"):
-        raise BadRequest(
-            f"{digest!r} is not a SHA-256 digest or a prefix of one (64 characters, 0-9 and a-f)."
-        )
-    known = {
-        a.digest: a.name or "" for a in open_pool().artifacts.list(limit=1000) if a.digest.startswith(digest)
-    }
+        raise BadRequest(f"{digest!r} is not a SHA-256 digest or a prefix of one (64 characters, 0-9 and a-f).")
+    known = {a.digest: a.name or "" for a in open_pool().artifacts.list(limit=1000) if a.digest.startswith(digest)}
     if len(digest) == _DIGEST_CHARS:
         return digest, known.get(digest, "")
     if len(known) != 1:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Limit, open_pool
-from computepool.cli.references import JobId, OfAccount, OfJob
+from computepool.cli.options import JobId, Limit, OfAccount, OfJob, accepts, collects, open_pool, option
 from computepool.core.errors import BadRequest
 from computepool.core.money.money import format_credits
 from computepool.sdk.client.sizes import seconds
@@ -20,18 +19,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _KINDS = (
-    "hold",
-    "pay",
-    "fee",
-    "refund",
-    "take_back",
-    "mature",
-    "grant",
-    "top_up",
-    "payout_reserve",
-    "payout_paid",
+    "hold", "pay", "fee", "refund", "take_back", "mature", "grant", "top_up", "payout_reserve", "payout_paid",
     "payout_return",
-)
+)  # fmt: skip
 
 
 @app.callback(invoke_without_command=True)
@@ -63,30 +53,40 @@ def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
         ("held", format_credits(have.held)),
         ("maturing", format_credits(have.maturing)),
         ("next", upcoming),
-        ("unconfirmed", _waits_for_a_check(have.unconfirmed)),
+        ("unconfirmed", _unconfirmed(have.unconfirmed)),
     ]
 
 
-def _waits_for_a_check(amount: int) -> str | None:
+def _unconfirmed(amount: int) -> str | None:
     if not amount:
         return None
     return f"{format_credits(amount)} of the maturing credits are held until another owner's node confirms the results"
 
 
+@collects(
+    {
+        "kind": option(str, "KIND", f"One of {', '.join(_KINDS)}."),
+        "job_id": OfJob,
+        "since_ms": option(str, "TIME", "Start: 2h or 7d ago, or a date such as 2026-05-01.", "--since"),
+        "until_ms": option(str, "TIME", "End, in the same format.", "--until"),
+        "account_id": OfAccount,
+    }
+)
+def _filters(given: dict[str, Any]) -> dict[str, Any]:
+    if given.get("kind", _KINDS[0]) not in _KINDS:
+        raise typer.BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
+    moments = {name: _moment(given[name], what=f"--{name[:5]}") for name in ("since_ms", "until_ms") if name in given}
+    return given | moments
+
+
 @app.command()
+@accepts(filters=_filters)
 def statement(
     *,
-    kind: Annotated[str | None, typer.Option(metavar="KIND", help=f"One of {', '.join(_KINDS)}.")] = None,
-    job: OfJob = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Start: 2h or 7d ago, or a date such as 2026-05-01.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="End, in the same format.")] = None,
-    account: OfAccount = None,
+    filters: dict[str, Any],
     sums: Annotated[bool, typer.Option("--sums", help="Show only the totals by kind.")] = False,
     csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output."),
+        Path | None, typer.Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output.")
     ] = None,
     limit: Limit = 50,
 ) -> None:
@@ -98,15 +98,6 @@ def statement(
       pool credits statement --job job_01h…
       pool credits statement --since 2026-04-01 --until 2027-04-01 --csv year.csv
     """
-    if kind is not None and kind not in _KINDS:
-        raise typer.BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
-    filters: dict[str, Any] = {
-        "kind": kind,
-        "job_id": job,
-        "since_ms": _moment(since, what="--since"),
-        "until_ms": _moment(until, what="--until"),
-        "account_id": account,
-    }
     if csv is not None:
         _export(csv, filters)
     elif sums:
@@ -141,13 +132,7 @@ def _with_sign(amount: int) -> str:
 def _sums(filters: dict[str, Any]) -> None:
     found = open_pool().credits.sums(**filters)
     rows = [
-        (
-            one.kind,
-            one.transfers,
-            format_credits(one.moved),
-            format_credits(one.gained),
-            format_credits(one.lost),
-        )
+        (one.kind, one.transfers, format_credits(one.moved), format_credits(one.gained), format_credits(one.lost))
         for one in found
     ]
     output.show_table(found, ("KIND", "TRANSFERS", "MOVED", "IN", "OUT"), rows, empty="No transfers.")
@@ -167,10 +152,8 @@ def _export(file: Path, filters: dict[str, Any]) -> None:
     output.show({"file": str(file), "bytes": size}, f"Wrote {file}, {output.size(size)}.")
 
 
-def _moment(text: str | None, *, what: str) -> int | None:
-    """A length of time ago, or a day or moment of the local calendar."""
-    if text is None:
-        return None
+def _moment(text: str, *, what: str) -> int:
+    """The time in ms of a duration ago, or of a local date or time."""
     from datetime import datetime
 
     try:
@@ -180,9 +163,7 @@ def _moment(text: str | None, *, what: str) -> int | None:
     try:
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what
-        ) from None
+        raise typer.BadParameter(f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what) from None
 
 
 @app.command()
@@ -219,9 +200,7 @@ def leaderboard(
         raise typer.BadParameter("credits or hours.", param_hint="--by")
     board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
     columns = ("", "RANK", "NAME", "TIME", "JOBS", "CREDITS")
-    rows = [_leader("lends", one) for one in board.lenders] + [
-        _leader("borrows", one) for one in board.borrowers
-    ]
+    rows = [_leader("lends", one) for one in board.lenders] + [_leader("borrows", one) for one in board.borrowers]
     output.show_table(board, columns, rows, empty="No activity in the last 30 days.")
 
 
@@ -234,9 +213,7 @@ def give(
     account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account name or ID.")],
     amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 500 or 12.5.")],
     *,
-    note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Note for the account's statement.")
-    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Note for the account's statement.")] = None,
     paid_in: Annotated[
         bool, typer.Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
     ] = False,

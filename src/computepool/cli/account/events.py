@@ -1,21 +1,44 @@
-"""`pool events`: every state transition, as it was recorded."""
+"""`pool events`: all recorded state transitions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import open_pool
-from computepool.cli.references import OfAccount, OfGroup, OfJob, OfNode
-from computepool.sdk.client.sizes import seconds
-from computepool.sdk.clock import now_ms
+from computepool.cli.options import (
+    RETRY_FOR_S,
+    WATCH_RETRY_FOR_S,
+    OfAccount,
+    OfGroup,
+    OfJob,
+    OfNode,
+    Since,
+    accepts,
+    collects,
+    filters,
+    open_pool,
+    option,
+)
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import EventView
 
 
+_FILTERS = {
+    "action": option(str, None, "Filter by action prefix, such as node., job.failed or key.created."),
+    "q": option(str, "TEXT", "Filter by text in the reason or data, or by ID.", "--search", "-q"),
+    "actor": option(str, None, "Filter by who acted: an account, a node, or `hub`."),
+    "account_id": OfAccount,
+    "job_id": OfJob,
+    "node_id": OfNode,
+    "group_id": OfGroup,
+    "since_ms": Since,
+}
+
+
+@accepts(given=collects(_FILTERS)(filters))
 def events(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
@@ -27,27 +50,9 @@ def events(
             show_default=False,
         ),
     ] = None,
-    action: Annotated[
-        str | None, typer.Option(help="Filter by action prefix, such as node., job.failed or key.created.")
-    ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            "--search", "-q", metavar="TEXT", help="Filter by text in the reason or data, or by ID."
-        ),
-    ] = None,
-    actor: Annotated[
-        str | None, typer.Option(help="Filter by who acted: an account, a node, or `hub`.")
-    ] = None,
-    account: OfAccount = None,
-    job: OfJob = None,
-    node: OfNode = None,
-    group: OfGroup = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="How far back: 30m, 2h, 7d.")] = None,
+    given: dict[str, Any],
     after: Annotated[int, typer.Option(help="Only events after this number.")] = 0,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of events.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of events.")] = None,
 ) -> None:
     """Print state transitions: who, what, from, to, and why. With --json, one document per line.
 
@@ -63,22 +68,15 @@ def events(
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
         raise typer.BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
-    pool = open_pool(retry_for=300 if follow else 3)
-    filters = {
-        "action": action, "q": search, "actor": actor, "account_id": account, "job_id": job, "node_id": node,
-        "group_id": group, "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
-    }  # fmt: skip
-    try:
-        for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **filters):
-            output.show_line(event, _line(event))
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if follow else RETRY_FOR_S)
+    for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **given):
+        output.show_line(event, _line(event))
 
 
 def _line(event: EventView) -> str:
     subject = event.job_id or event.node_id or event.group_id or event.account_id or ""
     change = f"{event.before or ''} → {event.after}" if event.after else ""
-    words = (
+    parts = (
         str(event.seq),
         output.moment(event.at_ms),
         event.action,
@@ -87,4 +85,4 @@ def _line(event: EventView) -> str:
         event.reason or "",
         f"by {event.actor}",
     )
-    return "  ".join(word for word in words if word)
+    return "  ".join(filter(None, parts))

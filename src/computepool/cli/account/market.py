@@ -25,7 +25,7 @@ _ZONES = ("ZONE", "SPOT", "1 H", "RANGE", "USED", "UNITS", "NODES", "FLOORS", "C
 _DEPTH = ("ZONE", "SIDE", "PRICE", "UNITS", "NOTE")
 _EARNINGS = ("NODE", "FULL HOUR", "ZONE USE", "PER DAY", "FLOOR", "24 H", "7 D", "30 D", "STATUS")
 _EARNINGS_NOTE = "FULL HOUR: with all its cores or GPUs in use. PER DAY: at the current use of its zone."
-#: A price may begin with a dash; then it is refused as a price, and not as an unknown option.
+#: So that a negative price is refused as a price instead of as an unknown option.
 _ANY_TEXT = {"ignore_unknown_options": True}
 
 
@@ -74,7 +74,7 @@ def _zone(zone: ZoneMarket) -> tuple[output.Cell, ...]:
 
 
 def _depth(zone: ZoneMarket) -> Iterable[tuple[output.Cell, ...]]:
-    """As in an order book: who pays most first, then what is offered, from the cheapest on."""
+    """Rows of an order book: demand from the highest price down, then offers from the lowest price up."""
     name = _name(zone.tier, zone.region)
     for level in zone.ceilings:
         price = "any" if level.price is None else format_credits(level.price)
@@ -131,16 +131,12 @@ def floor(
     node: Annotated[str | None, typer.Argument(help="Node ID or name.")] = None,
     price: Annotated[
         str | None,
-        typer.Argument(
-            help="Credits per unit-hour of the node's tier, after the fee. Default: show the floor."
-        ),
+        typer.Argument(help="Credits per unit-hour of the node's tier, after the fee. Default: show the floor."),
     ] = None,
     *,
     default: Annotated[
         str | None,
-        typer.Option(
-            "--default", metavar="PRICE", help="Set the default for your nodes without a floor of their own."
-        ),
+        typer.Option("--default", metavar="PRICE", help="Set the default for your nodes without a floor of their own."),
     ] = None,
     clear: Annotated[
         bool, typer.Option("--clear", help="Remove the floor of NODE, or the default if no node is given.")
@@ -180,7 +176,7 @@ def _set_floor(node: str | None, price: str | None, *, default: str | None, clea
         raise typer.BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
     pool = open_pool()
     if node is not None:
-        if price is not None:  # before the node is looked up: the price is what is most easily mistyped
+        if price is not None:  # before looking up the node, since a price is easily mistyped
             parse_credits(price, field="floor")
         return pool.market.set_floor(pool.nodes.find(node).id, price)
     if default is not None or clear:
@@ -229,15 +225,12 @@ def _earnings_row(found: NodeEarnings) -> tuple[output.Cell, ...]:
 
 
 def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
-    """An estimate for each kind of unit, and what the ledger says."""
+    """An estimate for each kind of unit, and past earnings."""
     fields: list[tuple[str, output.Cell]] = [("node", found.name), ("", found.sentence)]
     for sale in found.sales:
         what = f"{_units(sale.units)} × {_name(sale.tier, sale.region)}"
         fields += [
-            (
-                f"{what}, per hour",
-                f"{_income(sale.per_hour)} when fully used, at {_price(sale.spot)} per unit",
-            ),
+            (f"{what}, per hour", f"{_income(sale.per_hour)} when fully used, at {_price(sale.spot)} per unit"),
             (f"{what}, per day", f"{_income(sale.per_day)} at the current use of its zone ({_use(sale)})"),
         ]
     fields.append(("floor", floor_words(found.floor, is_default=found.floor_is_default)))
@@ -253,7 +246,7 @@ def _use(sale: Sale) -> str:
 
 
 def _price(amount: int) -> str:
-    """Rounded up: a ceiling of what is shown is enough."""
+    """Rounded up, so that a price limit of the amount shown is sufficient."""
     return format_credits(round_up(amount))
 
 
@@ -270,7 +263,7 @@ def _units(thousandths: int) -> str:
 
 
 def _range(prices: Sequence[int | None]) -> str:
-    """The lowest and the highest; whoever pays anything has none."""
+    """The lowest and highest price; None stands for any price."""
     stated = sorted(price for price in prices if price is not None)
     if not stated:
         return "any" if prices else ""

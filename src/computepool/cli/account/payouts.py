@@ -11,19 +11,13 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import Limit, Yes, confirm, open_pool
 from computepool.core.money.money import format_credits, parse_credits
+from computepool.sdk.client.config import write_private
 
 if TYPE_CHECKING:
     from computepool.protocol.money.payouts import PayoutView
 
 app = typer.Typer()
 PayoutId = Annotated[str, typer.Argument(metavar="ID", help="Payout ID.")]
-State = Annotated[
-    str | None,
-    typer.Option(
-        metavar="STATE",
-        help="Filter by state: requested, reserved, submitted, unknown, paid, failed or rejected.",
-    ),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -43,7 +37,12 @@ def payouts(context: typer.Context) -> None:
 def list_payouts(
     *,
     everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
-    state: State = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATE", help="Filter by state: requested, reserved, submitted, unknown, paid, failed or rejected."
+        ),
+    ] = None,
     limit: Limit = 100,
 ) -> None:
     """List payouts, newest first.
@@ -67,9 +66,7 @@ def list_payouts(
         )
         for one in found
     ]
-    output.show_table(
-        found, columns, rows, empty="No payouts. Request one: pool payouts request 500 --upi ID"
-    )
+    output.show_table(found, columns, rows, empty="No payouts. Request one: pool payouts request 500 --upi ID")
 
 
 @app.command("request")
@@ -78,8 +75,7 @@ def request_payout(
     *,
     upi: Annotated[str | None, typer.Option(metavar="ID", help="Pay to this UPI ID: name@handle.")] = None,
     bank: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER", help="Pay to this bank account; requires --ifsc and --name."),
+        str | None, typer.Option(metavar="NUMBER", help="Pay to this bank account; requires --ifsc and --name.")
     ] = None,
     ifsc: Annotated[str | None, typer.Option(metavar="CODE", help="IFSC of the bank branch.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the account holder.")] = None,
@@ -156,9 +152,7 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False) -> None:
     pool = open_pool()
     if not yes:
         found = pool.payouts.get(payout_id)
-        output.note(
-            f"{format_credits(found.amount)} credits of {found.account_name} to {_full_target(found)}"
-        )
+        output.note(f"{format_credits(found.amount)} credits of {found.account_name} to {_full_target(found)}")
         confirm("Approve this payout?")
     _show(pool.payouts.approve(payout_id))
 
@@ -182,8 +176,7 @@ def reject_payout(
 def export_payouts(
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file. Default: standard output.")
     ] = None,
 ) -> None:
     """Export payouts to be paid manually, as CSV for the bank (admin only).
@@ -198,9 +191,7 @@ def export_payouts(
     if out is None:
         sys.stdout.write(text)
     else:
-        # For its owner's eyes alone: it is a list of bank accounts.
-        out.touch(mode=0o600)
-        out.write_text(text, newline="")
+        write_private(out, text)  # it is a list of bank accounts
         output.note(
             f"Wrote {len(_rows(text))} payouts to {out}. After paying: pool payouts mark-paid ID --reference UTR"
         )
@@ -239,7 +230,7 @@ def mark_failed(
     _show(open_pool().payouts.mark_failed(payout_id, reason))
 
 
-# ------------------------------------------------------------ how it is shown
+# ------------------------------------------------------------ output
 def _show(payout: PayoutView) -> None:
     output.show_fields(
         payout,

@@ -1,4 +1,4 @@
-"""`pool prices …`: the price table, its history, and a new version of it."""
+"""`pool prices …`: the price table, its history, and new versions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def newest(ctx: typer.Context) -> None:
 
 
 @app.command()
-def show(
-    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="An earlier version.")] = None,
-) -> None:
+def show(version: Annotated[int | None, typer.Argument(metavar="VERSION", help="An earlier version.")] = None) -> None:
     """Show the current price table, or an earlier version.
 
     \b
@@ -76,9 +74,7 @@ def history() -> None:
       pool prices history
     """
     versions = open_pool().prices.history()
-    rows = [
-        (one.version, output.moment(one.created_at_ms), one.created_by, one.digest[:12]) for one in versions
-    ]
+    rows = [(one.version, output.moment(one.created_at_ms), one.created_by, one.digest[:12]) for one in versions]
     output.show_table(versions, ("VERSION", "SINCE", "BY", "DIGEST"), rows, empty="No prices.")
 
 
@@ -86,23 +82,19 @@ def history() -> None:
 def set_prices(
     *,
     file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`."),
+        Path | None, typer.Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`.")
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00."),
+        str | None, typer.Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00.")
     ] = None,
     tier: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable."),
+        list[str] | None, typer.Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable.")
     ] = None,
     region: Annotated[
         list[str] | None, typer.Option(metavar="REGION=RATE", help="Region rate, such as in=0.7; repeatable.")
     ] = None,
     fee: Annotated[
-        str | None,
-        typer.Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more."),
+        str | None, typer.Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more.")
     ] = None,
     payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="Minimum payout.")] = None,
 ) -> None:
@@ -119,9 +111,9 @@ def set_prices(
     prices = open_pool().prices
     table = _from_file(file) if file is not None else _editable(prices.show())
     if base is not None:
-        table["base"] = _credits(base, what="--base")
+        table["base"] = microcredits(base, what="--base")
     if payout_min is not None:
-        table["payout_min"] = _credits(payout_min, what="--payout-min")
+        table["payout_min"] = microcredits(payout_min, what="--payout-min")
     if fee is not None:
         table["fee_ppm"] = _ppm(fee)
     table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
@@ -136,7 +128,7 @@ def _editable(table: PriceTableView) -> dict[str, Any]:
 
 
 def _from_file(file: Path) -> dict[str, Any]:
-    """A table that was shown knows its version; a new one is made from that."""
+    """The table of a file, based on the version that it was printed from."""
     from computepool.sdk.jobs.options import readable_file
 
     try:
@@ -144,9 +136,7 @@ def _from_file(file: Path) -> dict[str, Any]:
         based_on = whole.get("based_on", whole.get("version"))
         return {name: whole[name] for name in _EDITED} | {"based_on": based_on}
     except KeyError as error:
-        raise BadRequest(
-            f"{file} has no {error.args[0]}; use `pool prices show --json` as a template."
-        ) from None
+        raise BadRequest(f"{file} has no {error.args[0]}; use `pool prices show --json` as a template.") from None
     except (ValueError, AttributeError, TypeError):
         raise BadRequest(f"{file} is not a price table in JSON.") from None
 
@@ -158,22 +148,25 @@ def _rates(given: list[str] | None, *, what: str) -> dict[str, int]:
 
 
 def _hundredths(text: str, *, what: str) -> int:
-    whole, _, part = text.partition(".")
-    if not (whole.isdecimal() and (part.isdecimal() or not part) and len(part) <= 2 and len(whole) <= 4):
+    number = _fixed_point(text, digits=4, decimals=2)
+    if number is None:
         raise typer.BadParameter(f"{text!r} is not a rate; use a number like 3 or 0.75.", param_hint=what)
-    return int(whole) * 100 + int(part.ljust(2, "0"))
+    return number
 
 
 def _ppm(text: str) -> int:
-    """`20%` or `12.5%`, with up to four decimals."""
-    whole, _, part = text.strip().removesuffix("%").strip().partition(".")
-    if not (whole.isdecimal() and (part.isdecimal() or not part) and len(part) <= 4 and len(whole) <= 2):
+    number = _fixed_point(text.strip().removesuffix("%").strip(), digits=2, decimals=4)
+    if number is None:
         raise typer.BadParameter(f"{text!r} is not a percentage; use a value like 20%.", param_hint="--fee")
-    return int(whole) * 10_000 + int(part.ljust(4, "0"))
+    return number
 
 
-def _credits(text: str, *, what: str) -> int:
-    return microcredits(text, what=what)
+def _fixed_point(text: str, *, digits: int, decimals: int) -> int | None:
+    """The number times 10 to the power of `decimals`; None if the text is not such a number."""
+    whole, _, part = text.partition(".")
+    if not (whole.isdecimal() and (part.isdecimal() or not part) and len(whole) <= digits and len(part) <= decimals):
+        return None
+    return int(whole + part.ljust(decimals, "0"))
 
 
 def _rate(hundredths: int) -> str:

@@ -1,4 +1,4 @@
-"""`pool seal`: the keys that results are encrypted to, and opening sealed files."""
+"""`pool seal`: manage the keys that results are encrypted to, and decrypt files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,11 @@ from computepool.sdk.files import sealing
 app = typer.Typer(no_args_is_help=True)
 
 
-def fingerprint(public: str) -> str:
-    from computepool.protocol import sealing
-
-    return sealing.key_id(sealing.public_bytes(public)).hex()
-
-
 @app.command("init")
 def init(
     *,
-    passphrase: Annotated[
-        bool, typer.Option("--passphrase", help="Protect the key with a passphrase.")
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the current key with a new one.")
-    ] = False,
+    passphrase: Annotated[bool, typer.Option("--passphrase", help="Protect the key with a passphrase.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the current key with a new one.")] = False,
     always: Annotated[bool, typer.Option("--always", help="Seal every job by default.")] = False,
 ) -> None:
     """Create your key pair for sealing. Back it up: without it, sealed results cannot be opened.
@@ -58,9 +48,7 @@ def show() -> None:
       pool seal show
     """
     file = sealing.load()
-    keys = [
-        {"public": key.public, "fingerprint": key.fingerprint, "passphrase": key.locked} for key in file.keys
-    ]
+    keys = [{"public": key.public, "fingerprint": key.fingerprint, "passphrase": key.locked} for key in file.keys]
     if output.printed_json({"keys": keys, "always": file.always}):
         return
     rows = [
@@ -101,9 +89,7 @@ def export() -> None:
 
 
 @app.command("import")
-def import_keys(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `pool seal export`.")],
-) -> None:
+def import_keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `pool seal export`.")]) -> None:
     """Import keys from another machine. An existing key stays the current one.
 
     \b
@@ -123,12 +109,8 @@ def import_keys(
 def open_files(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Sealed files.")],
     *,
-    out: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Destination; a folder for several files.")
-    ] = None,
-    in_place: Annotated[
-        bool, typer.Option("--in-place", help="Replace each file with its decrypted content.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Destination; a folder for several files.")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Replace each file with its decrypted content.")] = False,
 ) -> None:
     """Decrypt local sealed files, such as those delivered to a home node or fetched with --raw.
 

@@ -81,11 +81,11 @@ def whoami() -> None:
 
 
 def _split(link: str) -> tuple[str, str | None]:
-    """A sign-in link is address and code in one."""
+    """The hub address and the code of a sign-in link."""
     from urllib.parse import parse_qs, urlsplit
 
     parts = urlsplit(link)
-    path = parts.path.rstrip("/")  # the dashboard's own ends in a slash
+    path = parts.path.rstrip("/")  # links of the dashboard end in a slash
     if not path.endswith("/signin"):
         return link, None
     codes = parse_qs(parts.query).get("code")
@@ -94,9 +94,7 @@ def _split(link: str) -> tuple[str, str | None]:
 
 def _ask() -> str:
     if not sys.stdin.isatty():
-        raise typer.BadParameter(
-            "pass --code or --key; there is no terminal to prompt on.", param_hint="--key"
-        )
+        raise typer.BadParameter("pass --code or --key; there is no terminal to prompt on.", param_hint="--key")
     answer: str = typer.prompt("API key", hide_input=True)
     return answer.strip()
 
@@ -110,7 +108,7 @@ def _with_code(address: str, code: str) -> tuple[AccountView, str | None]:
 
 
 def _hub_keys(address: str) -> dict[str, str]:
-    """What the hub signs receipts with. One that does not tell is a hub all the same."""
+    """The keys that the hub signs receipts with. Signing in does not depend on them."""
     from computepool.sdk import ComputePoolError, connect
 
     with connect(address, "", retry_for=RETRY_FOR_S) as pool:

@@ -12,7 +12,6 @@ from computepool.core.words import counted
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import JobView
     from computepool.protocol.money.credits import CreditsView
-    from computepool.sdk import Pool
 
 _SHOWN_MAX = 10
 _STATES = ("running", "leased", "queued")
@@ -28,7 +27,8 @@ def status() -> None:
     """
     pool = open_pool()
     hub, account, have = pool.accounts.hub(), pool.whoami(), pool.credits()
-    jobs = {state: _jobs(pool, state) for state in _STATES}
+    # Only own jobs, also for an administrator; one more than is shown.
+    jobs = {state: pool.jobs.list(state=state, all="false", limit=_SHOWN_MAX + 1) for state in _STATES}
     nodes = pool.nodes.list(mine=True)
     listed = [job for state in _STATES for job in jobs[state]]
     document = {
@@ -54,11 +54,6 @@ def status() -> None:
     if listed:
         rows = [(job.id, job.name, job.state, job.node_name, job.status) for job in listed[:_SHOWN_MAX]]
         output.print_table(("ID", "NAME", "STATE", "NODE", "STATUS"), rows, empty="")
-
-
-def _jobs(pool: Pool, state: str) -> list[JobView]:
-    """One's own, also of an administrator; one more than is shown."""
-    return pool.jobs.list(state=state, all="false", limit=_SHOWN_MAX + 1)
 
 
 def _count(jobs: list[JobView]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from computepool.cli import output
 from computepool.cli.options import open_pool
 from computepool.core.errors import BadRequest
 from computepool.sdk.clock import now_ms
+
+if TYPE_CHECKING:
+    from computepool.protocol.webhooks import WebhookView
 
 app = typer.Typer(no_args_is_help=True)
 _Id = Annotated[str, typer.Argument(metavar="ID", help="From `pool webhooks list`.")]
@@ -70,17 +73,10 @@ def list_webhooks() -> None:
     output.show_table(found, ("ID", "STATE", "EVENTS", "URL"), rows, empty="You have no webhooks.")
 
 
-def _health(one: object) -> str:
-    from computepool.protocol.webhooks import WebhookView
-
-    assert isinstance(one, WebhookView)
+def _health(one: WebhookView) -> str:
     if one.disabled_at_ms is not None:
         return f"disabled: {one.disabled_reason}"
-    return (
-        "works"
-        if one.failing_since_ms is None
-        else f"failing for {output.span(now_ms() - one.failing_since_ms)}"
-    )
+    return "works" if one.failing_since_ms is None else f"failing for {output.span(now_ms() - one.failing_since_ms)}"
 
 
 @app.command("rm")
@@ -121,9 +117,7 @@ def try_out(webhook_id: _Id) -> None:
 
 @app.command("deliveries")
 def deliveries(
-    webhook_id: _Id,
-    *,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 20,
+    webhook_id: _Id, *, limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 20
 ) -> None:
     """List deliveries to a webhook, newest first, with their outcome.
 
@@ -131,12 +125,9 @@ def deliveries(
     Examples:
       pool webhooks deliveries hook_01h…
     """
-    from itertools import islice
-
-    found = list(islice(open_pool().webhooks.deliveries(webhook_id, limit=limit), limit))
+    found = list(open_pool().webhooks.deliveries(webhook_id, limit=limit))
     rows = [
-        (one.id, one.event, one.state, str(one.tries), output.ago(one.created_at_ms), one.reason or "")
-        for one in found
+        (one.id, one.event, one.state, str(one.tries), output.ago(one.created_at_ms), one.reason or "") for one in found
     ]
     output.show_table(
         found, ("ID", "EVENT", "STATE", "ATTEMPTS", "CREATED", "REASON"), rows, empty="No deliveries yet."

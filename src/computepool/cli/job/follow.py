@@ -1,4 +1,4 @@
-"""Watching a job to its end: its state, what it prints, how far it is; then what it left behind."""
+"""Follows a job until it ends: its state, output and progress; then downloads its output files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -32,25 +32,15 @@ if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import JobDetail, JobResult, JobView, LogChunk, OutputFile
     from computepool.sdk import Pool
 
-#: How long a log poll waits; also how old the state on the screen may be.
+#: How long a log poll waits, and thus the maximum age of the state on the screen.
 _POLL_MS = 500
-#: How the status of every job that succeeded begins; what follows is what its submitter should know besides.
+#: The status of a successful job begins with this word; the rest tells its submitter what else to know.
 DONE = "done"
 
 
-class Screen(Protocol):
-    def show(self, job: JobDetail) -> None: ...
-
-    def write(self, chunk: LogChunk) -> None: ...
-
-    def notify(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
-    """Until the job is over and all it printed is on the screen. `warning`: why no node can run it."""
-    screen: Screen = _LiveScreen() if sys.stdout.isatty() else _PlainScreen()
+    """Show the job until it ends and all its output is printed. `warning`: why no node can run it."""
+    screen: _LiveScreen | _PlainScreen = _LiveScreen() if sys.stdout.isatty() else _PlainScreen()
     notice = WaitNotice(partial(job_reason, pool.transport, job_id), write=screen.notify)
     if warning:
         notice.notify(f"{job_id}: {warning}")
@@ -60,7 +50,7 @@ def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
         while True:
             screen.show(job)
             if job.state is JobState.QUEUED:
-                notice.look()
+                notice.check()
             page = pool.jobs.log_page(job_id, after=cursor, wait_ms=_POLL_MS)
             for chunk in page.chunks:
                 screen.write(chunk)
@@ -76,14 +66,14 @@ def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
         screen.close()
 
 
-def _columns() -> tuple[ProgressColumn, ...]:
+def _progress_columns() -> tuple[ProgressColumn, ...]:
     text = TextColumn("{task.description}", markup=False)
     return SpinnerColumn(), text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
 
 
 def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[JobResult]:
-    """Until these are over; the group may have others, of before and of other people's terminals."""
-    bar = Progress(*_columns(), console=Console(stderr=True), disable=not sys.stderr.isatty())
+    """Show the progress of these jobs until they end; the group may contain others."""
+    bar = Progress(*_progress_columns(), console=Console(stderr=True), disable=not sys.stderr.isatty())
     with bar:
         open_ = set(job_ids)
         ended: list[JobResult] = []
@@ -102,7 +92,7 @@ def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[Job
 
 
 def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None, *, job_id: str) -> None:
-    """Say what came back, and fetch it where a folder was given."""
+    """Download the outputs, or list them if there is no folder."""
     if folder is None:
         for item in outputs:
             output.note(f"output {item.name}  {output.size(item.size)}  {item.digest[:12]}")
@@ -116,47 +106,45 @@ def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None, *, 
             output.note(f"{reason} Download it: pool artifacts get {item.digest[:12]} FILE")
 
 
-def bill(jobs: Sequence[JobView]) -> str:
-    """What finished jobs cost of what was set aside for them; empty where no money was."""
+def cost_line(jobs: Sequence[JobView]) -> str:
+    """The cost of finished jobs; empty if they were free."""
     held, charge = sum(job.hold for job in jobs), sum(job.charge or 0 for job in jobs)
-    if not held and not charge:
-        return ""
-    return f"Cost: {settled(charge, held)}."
+    return f"Cost: {cost_text(charge, held)}." if held or charge else ""
 
 
-def settled(charge: int, held: int) -> str:
+def cost_text(charge: int, held: int) -> str:
     back = f"{format_credits(held - charge)} of the {format_credits(held)} on hold were refunded"
     return f"{format_credits(charge)} credits; {back}" if charge else f"nothing; {back}"
 
 
-def sentence(job: JobDetail) -> str:
+def job_line(job: JobDetail) -> str:
     where = f" on {job.node_name}" if job.node_name else ""
     if job.state in TERMINAL:
-        took = "" if job.started_at_ms is None or job.finished_at_ms is None else (
-            f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
-        )  # fmt: skip
-        why = f": {ending(job.reason, job.exit_code)}"
+        took = ""
+        if job.started_at_ms is not None and job.finished_at_ms is not None:
+            took = f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
+        why = f": {end_reason(job.reason, job.exit_code)}"
         if job.state is JobState.SUCCEEDED:  # "done, but not confirmed: …"
             why = job.status.removeprefix(DONE) if job.status.startswith(DONE) else ""
         return f"{job.state}{where}{took}{why}"
     return f"{job.state}{where}: {job.status}" if job.state is JobState.QUEUED else f"{job.state}{where}"
 
 
-def ending(reason: str, exit_code: int | None) -> str:
-    """`timeout`, `exit code 3`."""
-    words = [] if reason == Reason.EXIT_NONZERO and exit_code else [reason.replace("_", " ")]
-    words += [f"exit code {exit_code}"] if exit_code else []
-    return ", ".join(words)
+def end_reason(reason: str, exit_code: int | None) -> str:
+    """Such as `timeout` or `exit code 3`."""
+    parts = [] if reason == Reason.EXIT_NONZERO and exit_code else [reason.replace("_", " ")]
+    parts += [f"exit code {exit_code}"] if exit_code else []
+    return ", ".join(parts)
 
 
 class _PlainScreen:
-    """The job's own output goes where it would go here; all else goes to stderr, so that pipes stay clean."""
+    """Prints the job's output to the same streams as locally, and everything else to stderr."""
 
     def __init__(self) -> None:
         self._shown = ""
 
     def show(self, job: JobDetail) -> None:
-        text = sentence(job)
+        text = job_line(job)
         if text != self._shown:
             self._shown = text
             output.note(f"{job.id} {text}")
@@ -172,11 +160,11 @@ class _PlainScreen:
 
 
 class _LiveScreen:
-    """A line at the bottom with state and progress; what the job prints scrolls above it, line by line."""
+    """A line with state and progress at the bottom; the job's output scrolls above it, line by line."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
-        self._bar = Progress(*_columns(), console=self._console, transient=True)
+        self._bar = Progress(*_progress_columns(), console=self._console, transient=True)
         self._task = self._bar.add_task("", total=None)
         self._lines = {"stdout": "", "stderr": ""}
         self._last: JobDetail | None = None
@@ -185,9 +173,7 @@ class _LiveScreen:
     def show(self, job: JobDetail) -> None:
         self._last = job
         total, done = (None, 0.0) if job.progress is None else (1.0, job.progress)
-        self._bar.update(
-            self._task, description=printable(f"{job.id} {sentence(job)}"), total=total, completed=done
-        )
+        self._bar.update(self._task, description=printable(f"{job.id} {job_line(job)}"), total=total, completed=done)
 
     def write(self, chunk: LogChunk) -> None:
         whole, newline, rest = (self._lines[chunk.stream] + chunk.text).rpartition("\n")
@@ -205,7 +191,7 @@ class _LiveScreen:
         self._bar.stop()
         if self._last is not None and self._last.state in TERMINAL:
             style = "green" if self._last.state is JobState.SUCCEEDED else "red"
-            self._console.print(Text(printable(f"{self._last.id} {sentence(self._last)}"), style=style))
+            self._console.print(Text(printable(f"{self._last.id} {job_line(self._last)}"), style=style))
 
     def _print(self, text: str, stream: str) -> None:
         shown = Text.from_ansi(printable(text, colours=True))

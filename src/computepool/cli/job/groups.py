@@ -1,4 +1,4 @@
-"""`pool jobs groups` and `pool group …`: groups of jobs, their progress, and delivery of their results."""
+"""`pool jobs groups` and `pool group …`: groups of jobs, their progress, and the delivery of their results."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.job.detach import goes_on
-from computepool.cli.options import RETRY_FOR_S, Limit, open_pool, pairs
+from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, Limit, note_if_interrupted, open_pool, pairs
 from computepool.core.words import counted
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.errors import BadRequest
@@ -26,16 +25,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
-#: While somebody waits, a restart of the hub is waited out.
-_RETRY_S = 300.0
-_FAILED_MAX = 20  #: failures that are shown of a group
+_FAILED_MAX = 20  #: failures shown in a summary
 
 
 def groups(
     *,
-    group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Show this group in full (ID or name).")
-    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Show this group in full (ID or name).")] = None,
     limit: Limit = 30,
 ) -> None:
     """List groups, newest first, with progress, failures and delivery state.
@@ -52,9 +47,7 @@ def groups(
         return
     found = pool.groups.list(limit=limit)
     columns = ("ID", "NAME", "KIND", "TOTAL", "DONE", "FAILED", "PENDING", "STATE", "HOME", "CREATED")
-    output.show_table(
-        found, columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME"
-    )
+    output.show_table(found, columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME")
 
 
 def _row(group: GroupView) -> tuple[output.Cell, ...]:
@@ -103,21 +96,16 @@ def show_summary(found: GroupSummary) -> None:
         ("completed", output.ago(found.completed_at_ms)),
         ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
         ("home", None if found.home.state == "off" else found.home.sentence),
-        (
-            "messages",
-            f"{found.message_count}; see: pool group messages {found.id}" if found.message_count else None,
-        ),
+        ("messages", f"{found.message_count}; see: pool group messages {found.id}" if found.message_count else None),
     ]
     if found.home.state == "arrived":
-        brought = (
-            f"{counted(found.home.items or 0, 'item')}, {counted(found.home.files or 0, 'different file')}"
-        )
+        contents = f"{counted(found.home.items or 0, 'item')}, {counted(found.home.files or 0, 'different file')}"
         size = output.size(found.home.bytes or 0)
-        fields.append(("arrived", f"{brought}, {size}, {output.ago(found.home.at_ms)}"))
+        fields.append(("arrived", f"{contents}, {size}, {output.ago(found.home.at_ms)}"))
         place = found.home.path or f"{found.home.folder} in the agent's data folder"
         fields.append(("folder", f"{place} on {found.home.node_name}"))
     output.print_fields(fields)
-    # Of a job that did several items of a map, those that failed are told one by one, as each has its own reason.
+    # A job with several items of a map is split into its failed items, each of which has its own reason.
     failed = list(islice(each_item(found.failures.items, "failures"), _FAILED_MAX + 1))
     more = len(failed) > _FAILED_MAX or found.failures.next is not None
     _print_items("PENDING", found.waiting.items, more=found.waiting.next is not None)
@@ -168,7 +156,7 @@ def drain(
 
     limit_s = math.inf if timeout is None else seconds(timeout, what="--timeout")
     end = time.monotonic() + limit_s
-    pool = open_pool(retry_for=min(_RETRY_S, limit_s))
+    pool = open_pool(retry_for=min(WATCH_RETRY_FOR_S, limit_s))
     collector = pool.groups.collector(group)
     start = collector.summary()
     if not start.total:
@@ -178,13 +166,13 @@ def drain(
 
     def progress(view: GroupView) -> None:
         nonlocal seen
-        pool.transport.retry_for = min(_RETRY_S, max(0.0, end - time.monotonic()))
+        pool.transport.retry_for = min(WATCH_RETRY_FOR_S, max(0.0, end - time.monotonic()))
         done = view.succeeded + view.failed
         bar.add(done - seen)
         seen = done
 
     try:
-        with goes_on(f"The jobs keep running. Wait again: pool group drain {collector.group_id}"), bar:
+        with note_if_interrupted(f"The jobs keep running. Wait again: pool group drain {collector.group_id}"), bar:
             found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
     except DrainTimeout as late:
         show_summary(late.summary.view)
@@ -213,12 +201,12 @@ def messages(
       pool group messages sweep
       pool group messages sweep -f
     """
-    pool = open_pool(retry_for=_RETRY_S if follow else RETRY_FOR_S)
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if follow else RETRY_FOR_S)
     collector = pool.groups.collector(group)
     for message in pool.groups.messages(collector.group_id, follow=follow, after=after):
         who = message.key or message.job_id
-        words = f"{message.number}  {output.moment(message.at_ms)}  {who}  attempt {message.attempt}  {message.value}"
-        output.show_line(message, words)
+        text = f"{message.number}  {output.moment(message.at_ms)}  {who}  attempt {message.attempt}  {message.value}"
+        output.show_line(message, text)
         sys.stdout.flush()
 
 
@@ -252,8 +240,8 @@ def register(
         raise BadRequest("Specify keys, or a file with --file: pool group register GROUP KEY…")
     pool = open_pool()
     collector = pool.groups.collector(pool.groups.find_or_create(group))
-    words: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
-    added = collector.register_jobs(dict.fromkeys(requested, words))
+    metadata: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
+    added = collector.register_jobs(dict.fromkeys(requested, metadata))
     known = len(set(requested)) - added
     were = "was" if known == 1 else "were"
     output.show(
@@ -303,13 +291,13 @@ def failure(
     _print_reported(key, _collector(group).job_failure(key, error))
 
 
-def _print_reported(key: str, stands: bool) -> None:
-    if not output.printed_json({"key": key, "accepted": stands}):
-        if stands:
+def _print_reported(key: str, accepted: bool) -> None:
+    if not output.printed_json({"key": key, "accepted": accepted}):
+        if accepted:
             output.write_line(f"{key} reported")
         else:
             output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
-    if not stands:
+    if not accepted:
         raise typer.Exit(1)
 
 
@@ -319,9 +307,7 @@ def return_home(
     *,
     home: Annotated[
         str | None,
-        typer.Option(
-            metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home."
-        ),
+        typer.Option(metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home."),
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="Cancel delivery.")] = False,
 ) -> None:
@@ -342,8 +328,7 @@ def return_home(
 
 @app.command()
 def fetch(
-    group: Group,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Destination folder; created if needed.")],
+    group: Group, folder: Annotated[Path, typer.Argument(metavar="DIR", help="Destination folder; created if needed.")]
 ) -> None:
     """Download the summary, results and files, verified by SHA-256. Run it again to resume.
 
@@ -355,20 +340,20 @@ def fetch(
     from computepool.sdk.files.fetching import Fetched, fetch_group
     from computepool.sdk.jobs.progress_bar import Bar
 
-    pool = open_pool(retry_for=_RETRY_S)
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S)
     view = pool.groups.find(group)
     bar = Bar("fetching", total=None, show=False if output.as_json() else None)
 
     def progress(_: Fetched) -> None:
         bar.add(1)
 
-    with goes_on(f"Downloaded files are kept. Resume: pool group fetch {view.id} {folder}"), bar:
+    with note_if_interrupted(f"Downloaded files are kept. Resume: pool group fetch {view.id} {folder}"), bar:
         found = fetch_group(pool, view.id, folder, progress=progress)
     pending, lost = found.summary.pending, len(found.missing)
     are = "is" if pending == 1 else "are"
     later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."
     gone = f" {lost} file{' is' if lost == 1 else 's are'} no longer at the hub." if lost else ""
-    brought = f"{counted(found.items, 'item')}, {counted(found.files, 'file')}"
+    contents = f"{counted(found.items, 'item')}, {counted(found.files, 'file')}"
     output.show(
         {
             "group_id": view.id,
@@ -380,7 +365,7 @@ def fetch(
             "missing": found.missing,
         },
         str(found.folder),
-        hint=f"{brought}, {output.size(found.bytes)}.{later}{gone}",
+        hint=f"{contents}, {output.size(found.bytes)}.{later}{gone}",
     )
 
 

@@ -9,16 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.job.detach import goes_on
 from computepool.cli.lazy import lazy_group
-from computepool.cli.options import Limit, open_pool
-from computepool.cli.references import JobId, JobIds, OfGroup, OfNode
+from computepool.cli.options import (
+    RETRY_FOR_S,
+    WATCH_RETRY_FOR_S,
+    JobId,
+    JobIds,
+    Limit,
+    OfGroup,
+    OfNode,
+    Since,
+    accepts,
+    collects,
+    filters,
+    note_if_interrupted,
+    open_pool,
+    option,
+)
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import format_credits
 from computepool.core.words import counted
 from computepool.protocol.sealing import ERROR, TEXT_PREFIX, About
-from computepool.sdk.client.paging import rows
+from computepool.sdk.client.paging import raw_rows
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.clock import now_ms
 from computepool.sdk.errors import job_error
@@ -26,8 +39,8 @@ from computepool.sdk.errors import job_error
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import CheckpointView, CorrectedResult, JobDetail, Usage, WhyView
 
-#: What the node keeps beside the job's files, such as how much was printed.
-_OWN_FILES = ".computepool-"
+#: Prefix of the node's own files in a checkpoint.
+_NODE_FILES = ".computepool-"
 _SIZES = {"ram_mb": "RAM", "vram_mb": "VRAM", "disk_mb": "disk"}
 
 _COMMANDS = """
@@ -40,21 +53,21 @@ _COMMANDS = """
 app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 
 
+_FILTERS = {
+    "state": option(str, None, "Filter by state: queued, running, succeeded, failed …"),
+    "group_id": OfGroup,
+    "q": option(str, "TEXT", "Filter by text in the name or key.", "--search", "-q"),
+    "kind": option(str, None, "Filter by kind: script, command, function or class."),
+    "node_id": OfNode,
+    "since_ms": Since,
+}
+
+
 @app.command("list")
+@accepts(given=collects(_FILTERS)(filters))
 def list_jobs(
     *,
-    state: Annotated[
-        str | None, typer.Option(help="Filter by state: queued, running, succeeded, failed …")
-    ] = None,
-    group: OfGroup = None,
-    search: Annotated[
-        str | None, typer.Option("--search", "-q", metavar="TEXT", help="Filter by text in the name or key.")
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="Filter by kind: script, command, function or class.")
-    ] = None,
-    node: OfNode = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="How far back: 30m, 2h, 7d.")] = None,
+    given: dict[str, Any],
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs (for admins).")] = False,
     limit: Limit = 30,
 ) -> None:
@@ -67,23 +80,14 @@ def list_jobs(
       pool jobs list --state failed --limit 100
       pool jobs list --group grp_01h… --json
     """
-    if kind is not None and kind not in list(JobKind):
-        raise typer.BadParameter(f"one of {', '.join(JobKind)}.", param_hint="--kind")
-    if state is not None and state not in list(JobState):
-        raise typer.BadParameter(f"one of {', '.join(JobState)}.", param_hint="--state")
-    params = {
-        "state": state, "group_id": group, "q": search, "kind": kind, "node_id": node,
-        "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
-        "all": "false" if mine else None,
-    }  # fmt: skip
-    jobs = [
-        _unsealed(job) for job in rows(open_pool().transport, "/jobs", "jobs", limit=limit, params=params)
-    ]
-    # A narrow terminal leaves out the last ones.
+    for name, known in (("kind", list(JobKind)), ("state", list(JobState))):
+        if name in given and given[name] not in known:
+            raise typer.BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
+    params = {**given, "all": "false" if mine else None}
+    jobs = [_unsealed(job) for job in raw_rows(open_pool().transport, "/jobs", "jobs", limit=limit, params=params)]
+    # A narrow terminal omits the last ones.
     columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
-    output.show_table(
-        jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait"
-    )
+    output.show_table(jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
 
 
 def _unsealed(job: dict[str, Any]) -> dict[str, Any]:
@@ -105,14 +109,14 @@ def _row(job: dict[str, Any]) -> tuple[output.Cell, ...]:
 
 
 def _remark(job: dict[str, Any]) -> str:
-    """What its state does not say."""
+    """Details that the state does not show."""
     if job["state"] == "queued" or (job["state"] == "succeeded" and job["status"].startswith("done,")):
         return str(job["status"])
     if job["reason"] in ("completed", "started", "placed"):
         return ""
-    from computepool.cli.job.follow import ending
+    from computepool.cli.job.follow import end_reason
 
-    return ending(job["reason"], job["exit_code"])
+    return end_reason(job["reason"], job["exit_code"])
 
 
 @app.command()
@@ -127,7 +131,7 @@ def show(job_id: JobId) -> None:
     job = open_pool().jobs.get(job_id)
     if output.printed_json(job):
         return
-    from computepool.cli.account.seal import fingerprint
+    from computepool.sdk.files.sealing import fingerprint
 
     needs = job.spec.needs.model_dump(exclude_defaults=True)
     output.print_fields(
@@ -142,14 +146,14 @@ def show(job_id: JobId) -> None:
             ("submitted by", None if job.parent_id is None else f"job {job.parent_id}"),
             ("child jobs", ", ".join(job.children)),
             ("submitted", output.ago(job.created_at_ms)),
-            ("took", _took(job)),
+            ("took", _run_time(job)),
             ("progress", None if job.progress is None else f"{job.progress:.0%}"),
-            ("checkpoint", None if job.checkpoint is None else checkpoint_words(job.checkpoint)),
+            ("checkpoint", None if job.checkpoint is None else _checkpoint_text(job.checkpoint)),
             ("moves to", job.pinned),
             ("exit code", job.exit_code),
             ("error", (job.error or "").rstrip()),
             ("cost", _cost(job)),
-            ("verified", _verification_words(job)),
+            ("verified", _verification_text(job)),
             ("sealed to", None if job.spec.seal_to is None else fingerprint(job.spec.seal_to)),
             ("command", " ".join(job.spec.argv)),
             ("needs", ", ".join(_need(name, value) for name, value in needs.items())),
@@ -167,25 +171,24 @@ def show(job_id: JobId) -> None:
 
 
 def _need(name: str, value: object) -> str:
-    """As people write it: `16 GB RAM`, `tags gpu linux`, `properties site=lab-7`."""
+    """Such as `16 GB RAM`, `tags gpu linux`, or `properties site=lab-7`."""
     if isinstance(value, int) and name in _SIZES:
         return f"{output.memory(value)} {_SIZES[name]}"
-    words = [f"{key}={item}" for key, item in value.items()] if isinstance(value, dict) else value
-    text = " ".join(map(str, words)) if isinstance(words, list | tuple) else words
+    items = [f"{key}={item}" for key, item in value.items()] if isinstance(value, dict) else value
+    text = " ".join(map(str, items)) if isinstance(items, list | tuple) else items
     return f"{name.replace('_', ' ')} {text}"
 
 
-def checkpoint_words(kept: CheckpointView) -> str:
-    """`3 min ago, 40%, 2 files, 1.4 MB, by attempt 1`."""
-    share = "" if kept.progress is None else f", {kept.progress:.0%}"
-    return f"{output.ago(kept.at_ms)}{share}, {counted(kept.files, 'file')}, {output.size(kept.size)}, by attempt {kept.attempt}"
+def _checkpoint_text(saved: CheckpointView) -> str:
+    """Such as `3 min ago, 40%, 2 files, 1.4 MB, by attempt 1`."""
+    progress = "" if saved.progress is None else f", {saved.progress:.0%}"
+    size = f"{counted(saved.files, 'file')}, {output.size(saved.size)}"
+    return f"{output.ago(saved.at_ms)}{progress}, {size}, by attempt {saved.attempt}"
 
 
 @app.command()
 def checkpoint(
-    job_id: JobId,
-    *,
-    out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None,
+    job_id: JobId, *, out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None
 ) -> None:
     """Show the checkpoint that an unfinished job would resume from; list or download its files.
 
@@ -197,11 +200,11 @@ def checkpoint(
     from computepool.cli.job.follow import save_outputs
 
     pool = open_pool()
-    kept = pool.jobs.checkpoint(job_id)
-    output.show(kept, f"saved {checkpoint_words(kept)}")
+    saved = pool.jobs.checkpoint(job_id)
+    output.show(saved, f"saved {_checkpoint_text(saved)}")
     if out is not None or not output.as_json():
-        own = [item for item in kept.outputs if not item.name.startswith(_OWN_FILES)]
-        save_outputs(pool, own, out, job_id=job_id)
+        files = [item for item in saved.outputs if not item.name.startswith(_NODE_FILES)]
+        save_outputs(pool, files, out, job_id=job_id)
 
 
 def _show_attempts(job: JobDetail) -> None:
@@ -237,10 +240,10 @@ def _show_corrected(right: CorrectedResult) -> None:
 def _cost(job: JobDetail) -> str | None:
     if job.charge is None:
         return f"at most {format_credits(job.hold)} (on hold)" if job.hold else None
-    from computepool.cli.job.follow import settled
+    from computepool.cli.job.follow import cost_text
 
-    back = f"; {format_credits(job.taken_back)} refunded later" if job.taken_back else ""
-    return f"{settled(job.charge, job.hold)}{back}" if job.hold else None
+    refunded = f"; {format_credits(job.taken_back)} refunded later" if job.taken_back else ""
+    return f"{cost_text(job.charge, job.hold)}{refunded}" if job.hold else None
 
 
 _VERDICTS = {
@@ -253,8 +256,8 @@ _VERDICTS = {
 }
 
 
-def _verification_words(job: JobDetail) -> str | None:
-    """Whether somebody else came to the same result."""
+def _verification_text(job: JobDetail) -> str | None:
+    """Whether other nodes produced the same result."""
     if job.verify == "none" or (job.verdict is None and job.finished_at_ms is not None):
         return None
     if job.verdict is None:
@@ -268,7 +271,7 @@ def _traffic(usage: Usage | None) -> str:
     return f"{output.size(usage.net_in_bytes)} in, {output.size(usage.net_out_bytes)} out"
 
 
-def _took(job: JobDetail) -> str:
+def _run_time(job: JobDetail) -> str:
     if job.started_at_ms is None or job.finished_at_ms is None:
         return ""
     return output.span(job.finished_at_ms - job.started_at_ms)
@@ -278,9 +281,7 @@ def _took(job: JobDetail) -> str:
 def logs(
     job_id: JobId,
     *,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
 ) -> None:
     """Print a job's output; with -f, follow it. With --json, one document per line.
 
@@ -294,8 +295,8 @@ def logs(
     """
     from computepool.cli.job.logs import print_logs
 
-    pool = open_pool(retry_for=300 if follow else 3)
-    with goes_on(f"The job keeps running. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if follow else RETRY_FOR_S)
+    with note_if_interrupted(f"The job keeps running. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
         print_logs(pool, job_id, follow=follow)
 
 
@@ -318,9 +319,7 @@ def cancel(job_ids: JobIds) -> None:
 def resubmit(
     job_id: JobId,
     *,
-    today: Annotated[
-        bool, typer.Option("--today", help="Use current prices instead of the original limits.")
-    ] = False,
+    today: Annotated[bool, typer.Option("--today", help="Use current prices instead of the original limits.")] = False,
 ) -> None:
     """Resubmit a job as a new one, with the same spec, arguments, verification and limits; in no group.
 
@@ -352,9 +351,7 @@ def print_why(answer: WhyView) -> None:
         output.write_line(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
     if answer.gates:
         rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
-        output.print_table(
-            ("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty=""
-        )
+        output.print_table(("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty="")
     for change in answer.changes:
         output.write_line(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
 
@@ -377,7 +374,7 @@ def wait(
     """
     from computepool.sdk.jobs.notify import notify as show_notification
 
-    pool = open_pool(retry_for=300)
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S)
     timeout_s = None if timeout is None else seconds(timeout)
     jobs = [pool.jobs.wait(job_id, timeout=timeout_s) for job_id in job_ids]
     if notify:
@@ -389,9 +386,7 @@ def wait(
 
 @app.command()
 def result(
-    job_id: JobId,
-    *,
-    out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None,
+    job_id: JobId, *, out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None
 ) -> None:
     """Print the result of a finished job (its return value), and list or download its outputs.
 

@@ -1,4 +1,4 @@
-"""`pool logs`: what a job printed, and on standard error why there is nothing to print yet."""
+"""`pool logs`: prints a job's output; if there is none yet, standard error says why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def print_logs(pool: Pool, job_id: str, *, follow: bool) -> None:
-    """What there is; with `follow` also what comes until the job ends."""
+    """Print the output so far; with `follow`, until the job ends."""
     printed, page = _print_pages(pool, job_id)
     if not page.ended and follow:
         wait_for_start(pool, job_id)
@@ -30,17 +30,17 @@ def print_logs(pool: Pool, job_id: str, *, follow: bool) -> None:
 
 
 def wait_for_start(pool: Pool, job_id: str) -> None:
-    """Until the job is no longer queued. Says why it waits, and where it started."""
+    """Wait while the job is queued. Says why it waits, and where it started."""
     job = pool.jobs.get(job_id)
-    waits = job.state is JobState.QUEUED
-    if not waits:
+    queued = job.state is JobState.QUEUED
+    if not queued:
         return
     notice = WaitNotice(partial(_why_queued, pool, job), write=output.note)
     notice.notify(_why_queued(pool, job))
-    while waits:
-        job = pool.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=notice.left_ms(WAIT_MS))
-        waits = job.state is JobState.QUEUED
-        notice.look()
+    while queued:
+        job = pool.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=notice.cap_ms(WAIT_MS))
+        queued = job.state is JobState.QUEUED
+        notice.check()
     output.note(f"{job.id} {job.state}{_where(job)}.")
 
 

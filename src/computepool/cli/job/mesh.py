@@ -1,4 +1,4 @@
-"""`pool mesh`: the pool as a whole; `pool jobs usage`: what a job used over time."""
+"""`pool mesh`: key figures of the pool; `pool jobs usage`: resource use of a job over time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.account.market import sparkline
-from computepool.cli.options import open_pool
-from computepool.cli.references import JobId
+from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, JobId, open_pool
 from computepool.core.money.money import format_credits
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.nodes.mesh import Activity, AttemptUsage, MeshView
 
-#: As wide as a curve is drawn.
+#: Maximum width of a curve.
 _COLUMNS = 60
 
 
@@ -33,19 +32,13 @@ def mesh(
       pool mesh --nodes
       pool mesh -f
     """
-    pool = open_pool(retry_for=300 if follow else 3)
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if follow else RETRY_FOR_S)
     if follow:
-        try:
-            for item in pool.mesh.activity(follow=True):
-                output.show_line(item, _line(item))
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+        for item in pool.mesh.activity(follow=True):
+            output.show_line(item, _line(item))
     elif nodes:
         found = pool.mesh.nodes()
-        rows = [
-            (n.name, n.owner_name, n.tier, n.place, n.status.label, n.cores, n.running, n.id)
-            for n in found.nodes
-        ]
+        rows = [(n.name, n.owner_name, n.tier, n.place, n.status.label, n.cores, n.running, n.id) for n in found.nodes]
         columns = ("NAME", "OWNER", "TIER", "PLACE", "STATE", "CORES", "RUNNING", "ID")
         output.show_table(found, columns, rows, empty="No node is online.")
     else:
@@ -67,10 +60,7 @@ def _print_numbers(view: MeshView) -> None:
             ("GPUs busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
             ("jobs running", view.running),
             ("jobs waiting", view.queued),
-            (
-                "last hour",
-                f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}",
-            ),
+            ("last hour", f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}"),
         )
     )
 
@@ -94,9 +84,7 @@ def usage(job_id: JobId) -> None:
 
 def _print_attempt(attempt: AttemptUsage) -> None:
     length = output.span(attempt.at_ms[-1] - (attempt.started_at_ms or attempt.at_ms[0]))
-    output.write_line(
-        f"attempt {attempt.number} on {attempt.node_name or attempt.node_id}, {attempt.state}, {length}"
-    )
+    output.write_line(f"attempt {attempt.number} on {attempt.node_name or attempt.node_id}, {attempt.state}, {length}")
     columns = (
         ("CPU", attempt.cpu_percent, " %"),
         ("memory", attempt.rss_mb, " MB"),
@@ -113,6 +101,6 @@ def _print_attempt(attempt: AttemptUsage) -> None:
 
 
 def _fit(values: list[int]) -> list[int]:
-    """The highest of neighbours, where there are more than fit."""
+    """At most `_COLUMNS` values: the maximum of each run of neighbours."""
     step = -(-len(values) // _COLUMNS)
     return [max(values[start : start + step]) for start in range(0, len(values), step)]

@@ -1,4 +1,4 @@
-"""`pool jobs queue` and `pool jobs hosts`: what every node is doing, and where a job would run."""
+"""`pool jobs queue` and `pool jobs hosts`: the jobs of every node, and where a new job would run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import NodeVerdictView
-    from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView
+    from computepool.protocol.jobs.queueing import LoadView, QueueRow, QueueView
     from computepool.sdk import JobOptions
 
 _NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "LOAD", "TAGS")
 _LEASES = ("NODE", "JOB", "KEY OR NAME", "STATE", "AGE", "CORES", "CPUS", "LOAD")
 
-#: What sounds odd by its own name where there is no card: the less of a card stays unused, the more it counts.
+#: Clearer names for two terms of the score, which reward a job for leaving little of a node unused.
 _TERMS = {"fit_vram": "wastes no GPU", "fit_cores": "wastes no cores"}
 
 
@@ -63,16 +63,13 @@ def _node(node: QueueRow) -> tuple[output.Cell, ...]:
 def _leases(view: QueueView) -> Iterator[tuple[output.Cell, ...]]:
     for node in view.nodes:
         for lease in node.leases:
+            state = lease.state if lease.progress is None else f"{lease.state} {lease.progress:.0%}"
             yield (
-                node.name, lease.job_id, lease.key or lease.name, _state(lease), output.span(lease.age_ms),
+                node.name, lease.job_id, lease.key or lease.name, state, output.span(lease.age_ms),
                 f"{lease.cores:g}", output.ranges(lease.cpu_ids), _load(lease.load),
             )  # fmt: skip
         if node.hidden:
             yield (node.name, f"and {node.hidden} more", *[""] * (len(_LEASES) - 2))
-
-
-def _state(lease: LeaseView) -> str:
-    return lease.state if lease.progress is None else f"{lease.state} {lease.progress:.0%}"
 
 
 def _load(load: LoadView | None) -> str:
@@ -114,7 +111,5 @@ def _verdict(place: int, host: NodeVerdictView) -> tuple[output.Cell, ...]:
     if not host.ok:
         return "", host.name, "when free" if host.busy else "no", "", tags, "; ".join(host.failed)
     terms = sorted(host.terms.items(), key=lambda term: -term[1])
-    because = ", ".join(
-        f"{_TERMS.get(name) or name.replace('_', ' ')} {value:.2f}" for name, value in terms if value
-    )
+    because = ", ".join(f"{_TERMS.get(name) or name.replace('_', ' ')} {value:.2f}" for name, value in terms if value)
     return place, host.name, "ok", f"{host.score:.2f}", tags, because

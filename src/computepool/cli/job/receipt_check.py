@@ -1,6 +1,6 @@
-"""Checking a receipt without asking anybody: its signature, its arithmetic, and the ledger rows it quotes.
+"""Offline verification of a receipt: its signature, its arithmetic, and the ledger rows it contains.
 
-Each check says in words what holds or what does not. The arithmetic is the hub's own (core/pricing, core/ledger).
+Each check is a sentence that says what holds or what does not. The arithmetic is the hub's (core/money).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ReceiptCheck:
 
 
 def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[ReceiptCheck]:
-    """`document` as it was read; `trusted`: the hub's keys by name, from elsewhere than the receipt (may be empty)."""
+    """`trusted`: the hub's keys by name, from a source other than the receipt; may be empty."""
     receipt = SignedReceipt.model_validate(document).receipt
     return [
         *_signature(document, receipt, trusted),
@@ -51,9 +51,7 @@ def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
 # the signature
 
 
-def _signature(
-    document: dict[str, Any], receipt: Receipt, trusted: Mapping[str, str]
-) -> Iterator[ReceiptCheck]:
+def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str, str]) -> Iterator[ReceiptCheck]:
     try:
         signed = receipts.is_signed(document, receipt.key)
     except (ComputePoolError, ValueError):
@@ -95,7 +93,7 @@ def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
         run.price == price,
         "The node was the submitter's own, so the price was 0."
         if own
-        else f"{bills.units_words(run.units, zone)} at that price: {_money(price)} per hour.",
+        else f"{bills.units_text(run.units, zone)} at that price: {_money(price)} per hour.",
         f"The price should be {_money(price)} per hour, but is {_money(run.price)}.",
     )
     yield _either(
@@ -110,9 +108,7 @@ def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
 
 def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     times = [run.leased_at_ms, run.started_at_ms, run.finished_at_ms]
-    if (
-        run.billed_ms
-    ):  # of two hubs, whose clocks differ, one may lease and the other accept; then nothing is billed
+    if run.billed_ms:  # if two hubs with different clocks lease and accept, nothing is billed
         times.append(receipt.accepted_at_ms)
     yield _either(
         times == sorted(times),
@@ -147,7 +143,7 @@ def _amounts(run: ReceiptRun) -> Iterator[ReceiptCheck]:
     fee = table.fee_of(run.charge)
     yield _either(
         (run.fee, run.pay) == (fee, run.charge - fee),
-        f"The fee is {bills.share(run.prices.fee_ppm)} of it, {_money(fee)}; the owner receives {_money(run.pay)}.",
+        f"The fee is {bills.percentage(run.prices.fee_ppm)} of it, {_money(fee)}; the owner receives {_money(run.pay)}.",
         f"The fee should be {_money(fee)} and the pay {_money(run.charge - fee)}.",
     )
 
@@ -197,16 +193,14 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
     )
     whole = receipt.hold * receipt.jobs
     yield _either(
-        sum(row.amount for row in held) == whole
-        and all(_is_hold(row, receipt) for row in held)
-        and _once(held),
+        sum(row.amount for row in held) == whole and all(_is_hold(row, receipt) for row in held) and _once(held),
         f"{_money(whole)} were put on hold for the {counted(receipt.jobs, 'job')} of the submission.",
         "The hold does not match the ledger.",
     )
 
 
 def _sides(rows: list[ReceiptTransfer]) -> dict[tuple[str, str, str], int]:
-    """Amounts by kind and accounts; refunds may go back to two balances of the submitter."""
+    """Amounts by kind and accounts. A refund may go to two balances of the submitter, which count as one."""
     found: dict[tuple[str, str, str], int] = {}
     for row in rows:
         target = "back" if row.kind == Kind.REFUND and row.credit in _own(row.debit) else row.credit
@@ -234,7 +228,7 @@ def _expected_sides(receipt: Receipt) -> dict[tuple[str, str, str], int]:
 
 
 def _once(rows: list[ReceiptTransfer]) -> bool:
-    """The legs of one event: numbered from 0, and one after the other in the ledger."""
+    """Whether the rows are the legs of one transfer: numbered from 0, and consecutive in the ledger."""
     return all(row.leg == number and row.seq == rows[0].seq + number for number, row in enumerate(rows))
 
 
@@ -256,8 +250,7 @@ def _chain(rows: list[ReceiptTransfer]) -> Iterator[ReceiptCheck]:
         f"Ledger row {broken[0] if broken else '?'} does not have the hash of its content.",
     )
     linked = all(
-        later.previous == row.hash if later.seq == row.seq + 1 else later.seq > row.seq
-        for row, later in pairwise(rows)
+        later.previous == row.hash if later.seq == row.seq + 1 else later.seq > row.seq for row, later in pairwise(rows)
     )
     numbers = f"{rows[0].seq} to {rows[-1].seq}" if rows else "none"
     yield _either(

@@ -1,4 +1,4 @@
-"""`pool submit`: a file or a command line becomes a job."""
+"""`pool submit` and `pool quote`: submit a script or a command, or show its price."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from typer.core import TyperCommand
 from typer.models import CommandInfo
 
 from computepool.cli import output
-from computepool.cli.job import quote
-from computepool.cli.job.detach import goes_on
-from computepool.cli.options import REST, accepts, checks, merge, open_pool, requirements, terms
+from computepool.cli.options import REST, WATCH_RETRY_FOR_S, accepts, job_options, note_if_interrupted, open_pool
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.sdk.errors import ComputePoolError, missing_module_hint, missing_package
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import JobDetail, JobSpec, SubmitReply
+    from computepool.protocol.money.credits import QuoteView
     from computepool.sdk import JobOptions, Pool, Submitter
 
-#: How alike two options are of which one may be a mistake for the other, from 0 to 1.
-_LIKE = 0.75
-#: While somebody watches, a restart of the hub is waited out.
-WATCH_RETRY_S = 300.0
+#: Similarity, from 0 to 1, above which an option counts as a misspelling of another.
+_SIMILAR = 0.75
+_Script = Annotated[Path | None, typer.Argument(metavar="FILE", help="Script; its arguments follow, or come after --.")]
 
 
 class SubmitCommand(TyperCommand):
-    """Keeps what is not its own apart: what stands after `--` is a command, or the arguments of the script before it; and so
-    is what follows the script and neither is an option here nor looks like one that was mistyped."""
+    """Separates the arguments of the script or command: everything after `--`, and everything after the script that is
+    neither one of our options nor a probable misspelling of one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
@@ -50,52 +48,38 @@ class SubmitCommand(TyperCommand):
         return []
 
     def _check_foreign(self, ctx: Any, word: str, *, own: list[str], is_file: bool) -> None:
-        """An option of the script must be written as one word, and not resemble one of ours."""
+        """Fail if an option of the script precedes its name, is combined with one of ours, or resembles one of ours."""
         if not word.startswith("-") or word == "-" or word[1:2].isdigit():
             return
         name = word.partition("=")[0]
         known = [option for parameter in self.params for option in parameter.opts if option.startswith("--")]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=_LIKE) if name.startswith("--") else []
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILAR) if name.startswith("--") else []
         if is_file or near or word not in own:
             meant = f" Did you mean {near[0]}?" if near else ""
-            ctx.fail(
-                f"No such option: {name}.{meant} Options of the script follow its name, or come after --."
-            )
+            ctx.fail(f"No such option: {name}.{meant} Options of the script follow its name, or come after --.")
 
 
-_Slices = Annotated[
-    int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
-]
-_Group = Annotated[
-    str | None,
-    typer.Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one."),
-]
-_Out = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
-]
-_Impossible = Annotated[
-    str, typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
-]
-_Key = Annotated[str | None, typer.Option(metavar="KEY", help="Unique key within the group, such as seed-7.")]
-
-
-@accepts(needs=requirements, more=terms, trust=checks)
+@accepts(given=job_options)
 def submit(
     ctx: typer.Context,
-    file: quote.Script = None,
+    file: _Script = None,
     *,
-    slices: _Slices = None,
-    group: _Group = None,
-    key: _Key = None,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for the job and show its output.")
-    ] = False,
-    out: _Out = None,
+    slices: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Unique key within the group, such as seed-7.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job and show its output.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
+    ] = None,
     ask: Annotated[bool, typer.Option("--quote", help="Show the price, and submit nothing.")] = False,
-    impossible: _Impossible = "queue",
-    needs: JobOptions,
-    more: JobOptions,
-    trust: JobOptions,
+    impossible: Annotated[
+        str, typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
+    ] = "queue",
+    given: JobOptions,
 ) -> None:
     """Submit a script or a command to the pool.
 
@@ -114,33 +98,96 @@ def submit(
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     if key is not None and (group is None or slices):
-        raise typer.BadParameter(
-            "requires --group, and cannot be combined with --slices.", param_hint="--key"
-        )
+        raise typer.BadParameter("requires --group, and cannot be combined with --slices.", param_hint="--key")
     pool, rest = open_pool(), ctx.meta.get(REST, [])
-    work = pool.options(**merge(needs, more, trust, {"impossible": impossible}))
-    quote.note_dependencies(work, file)
+    given["impossible"] = impossible
+    work = pool.options(**given)
+    note_dependencies(work, file)
     if ask:
-        quote.print_quote(quote.ask(work, file, rest, items=slices or 1))
+        print_quote(request_quote(work, file, rest, items=slices or 1))
         return
     spec = _spec(work, file, rest)
     if (wait or out) and not output.as_json():
-        output.note(quote.short(quote.ask(work, file, rest, items=slices or 1)))
-    reply = _send(pool, work, spec, slices=slices, group=group, key=key)
+        output.note(price_line(request_quote(work, file, rest, items=slices or 1)))
+    reply = _submit(pool, work, spec, slices=slices, group=group, key=key)
     if spec.needs.host is not None and not output.as_json():
-        _note_host(pool, reply.job_ids[0])
+        _note_host_owner(pool, reply.job_ids[0])
     if not (wait or out):
         _print_reply(reply, spec, group=group)
         return
-    pool = open_pool(retry_for=WATCH_RETRY_S)
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S)
     if slices:
         _watch_slices(pool, reply, out=out)
     else:
         watch(pool, reply.job_ids[0], out=out, warning=reply.warning)
 
 
+@accepts(given=job_options)
+def quote(
+    ctx: typer.Context,
+    file: _Script = None,
+    *,
+    slices: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")
+    ] = None,
+    given: JobOptions,
+) -> None:
+    """Show what a job would cost and when it would finish, without submitting it. Takes the options of `pool submit`.
+
+    \b
+    Examples:
+      pool quote train.py --vram 16 --timeout 2h --max-price 40
+      pool quote --cores 4 --slices 100 --budget 250 -- ffmpeg -i in.mp4 outputs/out.webm
+      pool quote --type ml
+    """
+    work = open_pool().options(**given)
+    note_dependencies(work, file)
+    print_quote(request_quote(work, file, ctx.meta.get(REST, []), items=slices or 1))
+
+
+def note_dependencies(work: Submitter, file: Path | None) -> None:
+    if file is not None and not output.as_json() and (sentence := work.dependencies(file).sentence):
+        output.note(sentence)
+
+
+def request_quote(work: Submitter, file: Path | None, rest: list[str], *, items: int) -> QuoteView:
+    """A quote for a script, for a command, or, without either, for any job with these requirements."""
+    what: Any = file if file is not None else (rest or None)
+    return work.quote(what, rest if file is not None else (), items=items)
+
+
+def print_quote(quote: QuoteView) -> None:
+    if output.printed_json(quote):
+        return
+    for sentence in quote.sentences:
+        output.write_line(sentence)
+    rows = [
+        (zone.tier, zone.region, format_credits(zone.spot), format_credits(zone.price), zone.nodes_now, zone.nodes_able)
+        for zone in quote.zones
+    ]
+    if rows:
+        output.print_table(("TIER", "REGION", "SPOT", "PRICE/H", "NODES NOW", "NODES ABLE"), rows, empty="")
+
+
+def price_line(quote: QuoteView) -> str:
+    """The price in one line."""
+    if not quote.hold_total and not quote.price_high:
+        return "Price: free."
+    if quote.own_node and not quote.price_high:
+        return free_or_reserved(quote.hold_total)
+    now = "no suitable node is free now" if quote.nodes_able else "unknown, because no connected node can run it"
+    if quote.price_low is not None and quote.price_high is not None:
+        low, high = format_credits(quote.price_low), format_credits(quote.price_high)
+        now = f"{high} credits per hour now" if low == high else f"{low} to {high} credits per hour now"
+    if quote.nodes_network is not None:
+        now += f", on one of {quote.nodes_network} nodes that allow network access"
+    if quote.own_node:
+        return f"Price: {now}. {free_or_reserved(quote.hold_total)}"
+    return f"Price: {now}. {format_credits(quote.hold_total)} credits are put on hold; what is not used is refunded."
+
+
 submit_command = CommandInfo("submit", cls=SubmitCommand, callback=submit)
-quote_command = CommandInfo("quote", cls=SubmitCommand, callback=quote.quote)
+quote_command = CommandInfo("quote", cls=SubmitCommand, callback=quote)
 
 
 def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
@@ -151,7 +198,7 @@ def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     return work.program(rest)
 
 
-def _send(
+def _submit(
     pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None, key: str | None
 ) -> SubmitReply:
     from computepool.protocol.jobs.jobs import Item
@@ -179,13 +226,13 @@ def _print_reply(reply: SubmitReply, spec: JobSpec, *, group: str | None) -> Non
         f"Submitted {what}.{held} Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
         f"{together}"
     )
-    if reply.warning:  # nobody waits for it, so nobody would notice that it waits for ever
+    if reply.warning:  # without --wait, nothing else would tell that the job cannot start
         output.note(reply.warning)
 
 
-def _note_host(pool: Pool, job_id: str) -> None:
-    """Anybody may give a node any name, so say whose node a name turned out to be."""
-    with suppress(ComputePoolError):  # it is submitted, whatever becomes of this
+def _note_host_owner(pool: Pool, job_id: str) -> None:
+    """Print the owner of the host, since anyone may give a node any name."""
+    with suppress(ComputePoolError):  # the job is submitted in any case
         node = pool.nodes.get(pool.jobs.get(job_id).spec.needs.host or "")
         if not node.can_manage:
             output.note(f"Host {node.name} is {node.id}, owned by {node.owner_name}.")
@@ -195,7 +242,7 @@ def watch(pool: Pool, job_id: str, *, out: Path | None, warning: str = "") -> No
     """Follow one job, then exit with its outcome."""
     from computepool.cli.job import follow
 
-    with goes_on(
+    with note_if_interrupted(
         f"The job keeps running. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
     ):
         shown = not output.as_json()
@@ -203,12 +250,12 @@ def watch(pool: Pool, job_id: str, *, out: Path | None, warning: str = "") -> No
     output.printed_json(job)
     if job.outputs and (out is not None or shown):
         follow.save_outputs(pool, job.outputs, out, job_id=job.id)
-    if shown and (bill := follow.bill([job])):
-        output.note(f"{bill} Details: pool credits why {job_id}")
-    end_as(job)
+    if shown and (cost := follow.cost_line([job])):
+        output.note(f"{cost} Details: pool credits why {job_id}")
+    _exit_like(job)
 
 
-def end_as(job: JobDetail) -> None:
+def _exit_like(job: JobDetail) -> None:
     if job.state is JobState.SUCCEEDED:
         return
     if job.error:
@@ -224,16 +271,16 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
     group_id = reply.group_id or ""
     if reply.warning:
         output.note(reply.warning)
-    with goes_on(f"The jobs keep running. List them: pool jobs list --group {group_id}"):
+    with note_if_interrupted(f"The jobs keep running. List them: pool jobs list --group {group_id}"):
         ended = follow.follow_slices(pool, group_id, reply.job_ids)
     group = pool.groups.get(group_id)
     if not output.printed_json(group):
         counts = Counter(result.state.value for result in ended)
         output.note(f"{group.name}: {', '.join(f'{count} {state}' for state, count in counts.items())}")
-        mine = set(reply.job_ids)
-        jobs = [job for job in pool.jobs.list(group_id=group_id, limit=group.total) if job.id in mine]
-        if bill := follow.bill(jobs):
-            output.note(bill)
+        own = set(reply.job_ids)
+        jobs = [job for job in pool.jobs.list(group_id=group_id, limit=group.total) if job.id in own]
+        if cost := follow.cost_line(jobs):
+            output.note(cost)
     if out is not None:
         for result in ended:
             follow.save_outputs(pool, result.outputs, out / str(result.item), job_id=result.job_id)

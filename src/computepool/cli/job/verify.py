@@ -1,4 +1,4 @@
-"""`pool jobs receipt` and `pool verify`: proof of what a job cost, and its check, which needs no hub."""
+"""`pool jobs receipt` and `pool verify`: signed proof of a job's cost, and its verification without a hub."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import open_pool
-from computepool.cli.references import JobId
+from computepool.cli.options import JobId, open_pool
 from computepool.core.errors import BadRequest
-from computepool.sdk.client.config import kept_hub_keys, load_config, save_hub_keys
+from computepool.sdk.client.config import load_config, save_hub_keys, stored_hub_keys
 
 _SIZE_MAX = 1024 * 1024
 
@@ -34,9 +33,9 @@ def receipt(
     """
     pool = open_pool()
     document = json_text.loads(pool.credits.receipt(job_id))
-    # What the hub signs with is kept for the check; once it is known, only what follows from it.
+    # Keep the hub's keys for verification. Once there are some, new ones must be signed by them.
     url = pool.transport.url
-    save_hub_keys(url, pool.accounts.hub_keys(pinned=kept_hub_keys(url)))
+    save_hub_keys(url, pool.accounts.hub_keys(pinned=stored_hub_keys(url)))
     text = json_text.dumps(document, indent=2) + "\n"
     if out is None or output.as_json():
         output.write_line(text.rstrip())
@@ -49,8 +48,7 @@ def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Receipt; - for standard input.")],
     *,
     key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in."),
+        str | None, typer.Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in.")
     ] = None,
 ) -> None:
     """Verify a receipt offline: its signature, arithmetic and ledger rows.
@@ -65,7 +63,7 @@ def verify(
     from computepool.cli.job import receipt_check
 
     document = _read(file)
-    trusted = _trust(document, key)
+    trusted = load_config().hub_keys if key is None else {document["receipt"]["kid"]: key}
     checks = receipt_check.check(document, trusted=trusted)
     good = all(found.ok for found in checks)
     proven = good and bool(trusted)
@@ -91,7 +89,7 @@ def _conclude(good: bool, *, known: bool) -> None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The document, if it is a receipt at all."""
+    """The receipt in this file; BadRequest if it is something else."""
     import sys
 
     from pydantic import ValidationError
@@ -117,9 +115,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadRequest(f"{file} is not a receipt.")
     return document
-
-
-def _trust(document: dict[str, Any], key: str | None) -> dict[str, str]:
-    if key is not None:
-        return {document["receipt"]["kid"]: key}
-    return dict(load_config().hub_keys)

@@ -1,7 +1,7 @@
-"""Processes that `pool up` starts: their output goes to files, and they never outlive the one who started them.
+"""Child processes of `pool up`: their output goes to log files, and they never outlive their parent.
 
-The parent keeps the writing end of a pipe; a child that reads its end sees the parent's death at once, even by
-SIGKILL, on every system, and stops itself.
+The parent holds the write end of a pipe. A child reads from the other end, so it notices at once when the parent dies, even
+by SIGKILL, and stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PARENT_ENV = "COMPUTEPOOL_PARENT_FD"
-#: How long a child may take to stop before it is killed. Most are gone in a second; a node lets its jobs save first.
+#: How long a child may take to stop before it is killed. Most take a second; a node lets its jobs save first.
 STOP_S = 30.0
 _LOG_KEPT_BYTES = 10_000_000
 _TAIL_LINES = 12
@@ -38,7 +38,7 @@ class Child:
         self.log = log
         watched, self._lifeline = os.pipe()
         mode = "ab" if log.exists() and log.stat().st_size < _LOG_KEPT_BYTES else "wb"
-        self._begun = log.stat().st_size if mode == "ab" else 0  #: before it are the words of earlier starts
+        self._log_start = log.stat().st_size if mode == "ab" else 0  #: before it is the output of earlier starts
         with log.open(mode) as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "computepool.cli", *arguments],
@@ -47,7 +47,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {}), PARENT_ENV: str(watched)},
                 pass_fds=(watched, *pass_fds),
-                # Ctrl-C goes to the parent alone, which stops its children in order.
+                # Ctrl-C reaches only the parent, which stops its children in order.
                 start_new_session=True,
             )
         os.close(watched)
@@ -65,7 +65,7 @@ class Child:
             self._process.wait(timeout_s)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
-        """Ask, wait, and kill only when asking did not help."""
+        """Terminate; kill if that takes too long."""
         if self.running:
             self._process.terminate()
             try:
@@ -77,28 +77,28 @@ class Child:
             os.close(self._lifeline)
             self._lifeline = -1
 
-    def last_words(self) -> str:
-        """The end of what it wrote, to say why it is gone."""
+    def last_output(self) -> str:
+        """The last lines of its log, which usually say why it stopped."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(self._begun)
+            log.seek(self._log_start)
             return "\n".join(log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
         return ""
 
 
 def watch_parent() -> None:
-    """In a child: stop when the parent is gone. Nothing happens where the process was started by hand."""
+    """In a child: stop when the parent dies. Does nothing if the process was started by hand."""
     text = os.environ.pop(PARENT_ENV, None)
     if text is None:
         return
     lifeline = int(text)
     os.set_inheritable(lifeline, False)
-    threading.Thread(target=_end_with, args=(lifeline,), name="parent-watch", daemon=True).start()
+    threading.Thread(target=_stop_after, args=(lifeline,), name="parent-watch", daemon=True).start()
 
 
-def _end_with(lifeline: int) -> None:
+def _stop_after(lifeline: int) -> None:
     while os.read(lifeline, 1):
         continue
     os.kill(os.getpid(), signal.SIGTERM)
-    # Nobody is left who would insist.
+    # There is no parent to kill this process if it does not stop.
     threading.Event().wait(STOP_S)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""`pool hub …`: run a hub on this machine."""
+"""`pool hub …`: run and check a hub on this machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.local.children import watch_parent
-from computepool.cli.local.folders import data_folder, hub_folder
 from computepool.cli.options import LogJson, accepts
 from computepool.core.errors import BadRequest
 from computepool.protocol import plain_log
+from computepool.sdk.client.config import hub_folder
 
 if TYPE_CHECKING:
     from computepool.hub.settings import Settings
@@ -27,45 +27,38 @@ app.add_typer(keys, name="keys")
 
 def hub_settings(
     *,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
     data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
     public_url: Annotated[str | None, typer.Option(help="URL at which others reach this hub.")] = None,
 ) -> Settings:
-    """Options win over COMPUTEPOOL_… variables; DATABASE_URL chooses PostgreSQL."""
+    """The hub's settings. Options take precedence over COMPUTEPOOL_… variables."""
     settings = _hub_module("settings")
     given: dict[str, Any] = {"host": host, "port": port, "public_url": public_url}
     if data is not None or "COMPUTEPOOL_DATA_DIR" not in os.environ:
-        given["data_dir"] = hub_folder(data_folder(data))
+        given["data_dir"] = hub_folder(data)
     try:
-        made: Settings = settings.Settings(
-            **{name: value for name, value in given.items() if value is not None}
-        )
-    except ValueError as error:  # pydantic's is one
+        made: Settings = settings.Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:  # pydantic's ValidationError
         raise _wrong_setting(error, settings.Settings) from error
     return made
 
 
 def _wrong_setting(error: Any, settings: Any) -> Exception:
-    """A sentence with the variable's name. What a rule over all of them refuses begins with a field's name."""
+    """A sentence with the variable's name. The message of a model validator begins with a field's name."""
     first = error.errors(include_url=False, include_context=False)[0]
-    words = str(first["msg"]).removeprefix("Value error, ")
-    field = str(first["loc"][0]) if first["loc"] else words.partition(" ")[0].rstrip(":")
+    message = str(first["msg"]).removeprefix("Value error, ")
+    field = str(first["loc"][0]) if first["loc"] else message.partition(" ")[0].rstrip(":")
     if field not in settings.model_fields:
-        return BadRequest(f"{words}.")
-    words = words.removeprefix(field).lstrip(": ")
-    return BadRequest(f"COMPUTEPOOL_{field.upper()}: {words}.", field=field)
+        return BadRequest(f"{message}.")
+    message = message.removeprefix(field).lstrip(": ")
+    return BadRequest(f"COMPUTEPOOL_{field.upper()}: {message}.", field=field)
 
 
 @app.command()
 @accepts(settings=hub_settings)
 def start(
-    *,
-    announce: Annotated[int | None, typer.Option(hidden=True)] = None,
-    json: LogJson = False,
-    settings: Settings,
+    *, announce: Annotated[int | None, typer.Option(hidden=True)] = None, json: LogJson = False, settings: Settings
 ) -> None:
     """Run a hub in the foreground. `pool up` starts a hub and a node together.
 
@@ -83,9 +76,9 @@ def start(
     main = _hub_module("main")
     if announce is not None:
         made = main.bootstrap(settings)
-        words = {"key": made.admin_key, "enrol_code": made.enrol_code, "signin_code": made.signin_code}
+        secrets = {"key": made.admin_key, "enrol_code": made.enrol_code, "signin_code": made.signin_code}
         with os.fdopen(announce, "w") as pipe:
-            jsonlib.dump(words, pipe)
+            jsonlib.dump(secrets, pipe)
     main.serve(settings)
 
 
@@ -108,9 +101,7 @@ def link(*, settings: Settings) -> None:
 @accepts(settings=hub_settings)
 def check(
     *,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Also read every artifact and verify its SHA-256.")
-    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every artifact and verify its SHA-256.")] = False,
     settings: Settings,
 ) -> None:
     """Check the consistency of the hub's database and files. Exits with 1 if a check fails.
@@ -125,8 +116,7 @@ def check(
     """
     broken: list[str] = _hub_module("main").check(settings, deep=deep)
     output.show(
-        {"database": settings.url.partition("://")[0], "broken": broken},
-        "\n".join(broken) or "All checks passed.",
+        {"database": settings.url.partition("://")[0], "broken": broken}, "\n".join(broken) or "All checks passed."
     )
     if broken:
         raise typer.Exit(1)
@@ -167,16 +157,12 @@ def _show_keys(found: list[dict[str, Any]]) -> None:
     def when(at_ms: int | None) -> str:
         return "" if at_ms is None else output.moment(at_ms)
 
-    rows = [
-        (k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found
-    ]
-    output.print_table(
-        ("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys."
-    )
+    rows = [(k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found]
+    output.print_table(("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys.")
 
 
 def check_port(host: str, port: int) -> None:
-    """Report a port that is in use, before the server does it with a traceback."""
+    """Raise BadRequest if the port is in use; the server would print a traceback."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -184,9 +170,7 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             reason = error.strerror or str(error)
-            raise BadRequest(
-                f"Cannot listen on {host}:{port}: {reason}. Choose another port with --port."
-            ) from error
+            raise BadRequest(f"Cannot listen on {host}:{port}: {reason}. Choose another port with --port.") from error
 
 
 def _hub_module(name: str) -> Any:

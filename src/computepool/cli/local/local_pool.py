@@ -1,4 +1,4 @@
-"""A hub and a node of this machine, as processes that are started and stopped together: `pool up` and `pool host`."""
+"""A hub and a node on this machine, as processes that start and stop together, for `pool up` and `pool host`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stopped(Exception):
 
 
 class LocalPool:
-    """The processes of one folder. Leaving the block stops them, the node first: it gives back what it has not started."""
+    """The processes of one data folder. Leaving the block stops them, the node first so that it can return its jobs."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -62,62 +62,54 @@ class LocalPool:
         return kind is Stopped
 
     def _lock_folder(self) -> None:
-        """Two starts at the same moment would each make a new key, and only one of them would hold."""
+        """Prevent concurrent starts: each would make a new key, and only one key would work."""
         self._lock = os.open(self.base / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise Conflict(
-                f"Already running in {self.base}. Stop it, or choose a different --data."
-            ) from None
+            raise Conflict(f"Already running in {self.base}. Stop it, or choose a different --data.") from None
 
     def start_hub(
         self, host: str, port: int, *, public_url: str = "", env: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Returns what the hub's first-run set-up made: a key and one-time codes, through a pipe, never a file."""
+        """Returns the administrator's key and one-time codes, which the hub sends through a pipe, never a file."""
         reading, writing = os.pipe()
         arguments = ["hub", "start", "--host", host, "--port", str(port), "--data", str(self.base)]
         arguments += ["--announce", str(writing), *(["--public-url", public_url] if public_url else [])]
         self._children.append(Child("hub", arguments, log=self.base / "hub.log", pass_fds=[writing], env=env))
         os.close(writing)
         with os.fdopen(reading) as pipe:
-            self.until(
-                lambda: bool(select.select([pipe], [], [], 0)[0]), timeout_s=HUB_START_S, what="The hub"
-            )
+            self.until(lambda: bool(select.select([pipe], [], [], 0)[0]), timeout_s=HUB_START_S, what="The hub")
             text = pipe.read()
         if not text:
             self._children[-1].wait(2)
             self._check_alive()
-        words: dict[str, str] = json.loads(text)
-        return words
+        secrets: dict[str, str] = json.loads(text)
+        return secrets
 
     def start_node(self, options: Sequence[str], *, url: str, code: str | None) -> None:
-        """The code goes by the environment: a command line can be read by everybody on the machine."""
+        """Passes the code in the environment, because every user of the machine can read a command line."""
         arguments = ["node", "start", "--hub", url, "--data", str(self.base), *options]
         env = {} if code is None else {CODE_ENV: code}
         self._children.append(Child("node", arguments, log=self.base / "node.log", env=env))
 
-    def until(self, done: Callable[[], bool], *, timeout_s: float, what: str) -> bool:
-        """Wait for a condition while the children live; False when it takes too long."""
+    def until(self, done: Callable[[], bool], *, timeout_s: float, what: str, give_up: bool = False) -> bool:
+        """Wait for a condition while the children run. Prints a note after `timeout_s`; with `give_up`, returns False."""
         end = time.monotonic() + timeout_s
         while not done():
             if self._stop.wait(0.05):
                 raise Stopped
             self._check_alive()
             if time.monotonic() > end:
-                log = self._children[-1].log
-                output.note(f"{what} is not ready after {timeout_s:.0f} s; still waiting. See {log}")
-                return False
+                output.note(f"{what} is not ready after {timeout_s:.0f} s; still waiting. See {self._children[-1].log}")
+                if give_up:
+                    return False
+                end = math.inf
         return True
 
-    def until_ready(self, done: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Like `until`, but keep waiting after the note."""
-        if not self.until(done, timeout_s=timeout_s, what=what):
-            self.until(done, timeout_s=math.inf, what=what)
-
     def wait(self) -> None:
-        """Until somebody stops it, or one of the processes stops by itself, which is an error."""
+        """Wait until the user stops it. Raises if one of the processes stops by itself."""
         while not self._stop.wait(0.3):
             self._check_alive()
 
@@ -125,16 +117,16 @@ class LocalPool:
         for child in self._children:
             if not child.running:
                 raise ComputePoolError(
-                    f"The {child.name} stopped unexpectedly. End of {child.log}:\n{child.last_words()}"
+                    f"The {child.name} stopped unexpectedly. End of {child.log}:\n{child.last_output()}"
                 )
 
 
 def sign_in(machine: LocalPool, url: str, key: str) -> Pool:
-    """When the hub answers. The CLI in the next terminal is signed in at once."""
+    """Wait for the hub, and store its address and key, so that the CLI in other terminals is signed in, too."""
     from computepool.sdk import connect
 
     pool = connect(url, key, retry_for=0)
-    machine.until_ready(lambda: _answers(pool), timeout_s=HUB_START_S, what="The hub")
+    machine.until(lambda: _answers(pool), timeout_s=HUB_START_S, what="The hub")
     if config_path().exists() and load_config().hub != url:
         output.note(f"The CLI now uses {url} (previously {load_config().hub}).")
     save_config(Config(hub=url, key=key))
@@ -143,7 +135,7 @@ def sign_in(machine: LocalPool, url: str, key: str) -> Pool:
 
 
 def _answers(pool: Pool) -> bool:
-    """Our own hub, and not another one that got the port first: that one does not know the key."""
+    """Whether our hub answers. Another hub that got the port first rejects the key."""
     try:
         pool.accounts.me()
     except (RateLimited, Unauthenticated, Unavailable):
@@ -152,7 +144,7 @@ def _answers(pool: Pool) -> bool:
 
 
 def program() -> str:
-    """How to call this program from here: by its bare name only where a shell would find it."""
+    """How to call this program: as `pool` if the shell finds it, else by its path."""
     here = Path(sys.argv[0])
     if not here.exists() or shutil.which("pool") == str(here.absolute()):
         return "pool"
@@ -164,11 +156,11 @@ def program() -> str:
 
 @contextmanager
 def status_line(text: str) -> Iterator[Callable[[str], None]]:
-    """What is going on, in one line that changes where there is a terminal. Gives the function that changes it."""
+    """Show a status, on a terminal in a line that is updated. Yields a function that changes the text."""
     if not sys.stderr.isatty():
         output.note(f"{text} …")
-        yield lambda words: output.note(f"{words} …")
+        yield lambda new: output.note(f"{new} …")
         return
     status: Status
     with output.console(stderr=True).status(f"{text} …") as status:
-        yield lambda words: status.update(f"{words} …")
+        yield lambda new: status.update(f"{new} …")

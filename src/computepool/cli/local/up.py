@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.browser import has_screen, open_browser
-from computepool.cli.local.folders import data_folder
 from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node.options import start_arguments
 from computepool.cli.options import accepts
 from computepool.core.words import cores
+from computepool.sdk.client.config import data_folder, open_private
 
 if TYPE_CHECKING:
     from computepool.sdk import Pool
 
+_PAGE = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0;url={link}"><title>ComputePool</title><a href="{link}">Open the dashboard</a>
+"""
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
-@accepts(lent=start_arguments)
+@accepts(node_options=start_arguments)
 def up(
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the hub.")] = 8000,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
     node: Annotated[bool, typer.Option("--node/--no-node", help="Also start a node on this machine.")] = True,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the dashboard if there is a display.")
     ] = True,
-    lent: list[str],
+    node_options: list[str],
 ) -> None:
     """Start a hub and one node on this machine. Ctrl-C stops both.
 
@@ -52,29 +55,30 @@ def up(
     base = data_folder(data)
     check_port(host, port)
     with LocalPool(base) as machine:
-        link = _run(machine, host=host, port=port, lent=lent if node else None)
+        link = _start(machine, host=host, port=port, node_options=node_options if node else None)
         with open_browser(link, base) if browser and has_screen() else nullcontext():
             machine.wait()
 
 
-def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None) -> str:
-    """`lent`: options of this machine's node; None: it is not lent. Gives the link that signs in."""
+def _start(machine: LocalPool, *, host: str, port: int, node_options: list[str] | None) -> str:
+    """Returns the sign-in link. `node_options`: None starts no node."""
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
     ready = False
     with status_line("Starting the hub") as update:
-        words = machine.start_hub(host, port)
-        if lent is not None:  # at once: it tests its sandbox while the hub is still starting
-            machine.start_node(lent, url=url, code=words["enrol_code"])
-        pool = sign_in(machine, url, words["key"])
-        if lent is not None:
+        secrets = machine.start_hub(host, port)
+        if node_options is not None:  # it tests its sandbox while the hub is still starting
+            machine.start_node(node_options, url=url, code=secrets["enrol_code"])
+        pool = sign_in(machine, url, secrets["key"])
+        if node_options is not None:
             update("Starting the node (testing the sandbox)")
             ready = machine.until(
-                lambda: any(n.online for n in pool.nodes.list(mine=True)),
+                lambda: any(node.online for node in pool.nodes.list(mine=True)),
                 timeout_s=NODE_START_S,
                 what="The node",
+                give_up=True,
             )
-    link = f"{url}/signin?code={words['signin_code']}"
+    link = f"{url}/signin?code={secrets['signin_code']}"
     if not output.printed_json({"url": url, "signin_link": link, "data": str(machine.base), "node": ready}):
         _welcome(url, link, pool, base=machine.base, with_node=ready)
     return link
@@ -102,3 +106,27 @@ def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) ->
                         f"{len(profile.gpus) or 'no'} GPU{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
     output.write_line("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()
+
+
+def has_screen(env: Mapping[str, str] | None = None, *, platform: str = sys.platform) -> bool:
+    """Whether a user sits at a terminal with a display, as opposed to a service, a pipe or an SSH session."""
+    env = os.environ if env is None else env
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or env.get("SSH_CONNECTION") or env.get("CI"):
+        return False
+    return platform == "darwin" or bool(env.get("DISPLAY") or env.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def open_browser(link: str, folder: Path) -> Iterator[None]:
+    """Open the link, through a private file that exists while the block runs: all users can read a command line."""
+    import webbrowser
+
+    page = folder / "dashboard.html"
+    page.unlink(missing_ok=True)
+    with os.fdopen(open_private(page), "w") as file:
+        file.write(_PAGE.format(link=escape(link, quote=True)))
+    try:
+        webbrowser.open(page.as_uri())
+        yield
+    finally:
+        page.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`pool node cache`: what jobs left in the node's cache, and emptying it."""
+"""`pool node cache`: show and clear the node's cache."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.folders import data_folder, node_folder
-from computepool.cli.node.options import Data
+from computepool.cli.options import Data
 from computepool.core.errors import Unavailable
+from computepool.sdk.client.config import node_folder
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ def cache(context: typer.Context, *, data: Data = None) -> None:
         return
     from computepool.agent.storage import cache_usage
 
-    found = cache_usage.parts(node_folder(data_folder(data)) / "cache")
+    found = cache_usage.parts(node_folder(data) / "cache")
     rows = [(p.name, p.files, output.size(p.size), "yes" if p.cleared else "no") for p in found]
     output.show_table(
         [asdict(part) for part in found], ("CONTENT", "FILES", "SIZE", "REMOVED BY `clear`"), rows, empty=""
@@ -47,7 +47,7 @@ def clear(*, data: Data = None) -> None:
     from computepool.agent.owner import control
     from computepool.agent.storage import cache_usage
 
-    folder = node_folder(data_folder(data))
+    folder = node_folder(data)
     before = _size(folder)
     try:
         control.call(folder, "clear_cache")

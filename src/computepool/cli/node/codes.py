@@ -1,4 +1,4 @@
-"""`pool node code` and `pool node codes`: one-time codes for new machines."""
+"""`pool node code` and `pool node codes`: codes for new machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import open_pool
+from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, open_pool
 from computepool.core.errors import BadRequest
 from computepool.sdk.client.sizes import seconds
 
@@ -23,7 +23,7 @@ _CODE = re.compile(r"[!-~]{8,128}")
 
 
 def check_code(given: str | None) -> str | None:
-    """What cannot be a code is said before anything is started with it."""
+    """Raise BadRequest for a text that cannot be a code, before anything is started with it."""
     if given is not None and not _CODE.fullmatch(given):
         raise BadRequest(f"--code: {given!r} is not a valid code. Create one: pool node code", field="code")
     return given
@@ -31,9 +31,7 @@ def check_code(given: str | None) -> str | None:
 
 def code(
     *,
-    hosts: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1000, help="Number of machines that may use it.")
-    ] = 1,
+    hosts: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Number of machines that may use it.")] = 1,
     life: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Validity: 10m, 2h.")] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Show progress until the machine has joined and is ready.")
@@ -47,7 +45,7 @@ def code(
       pool node code --wait
       pool node code --hosts 5 --for 1h
     """
-    pool = open_pool(retry_for=300 if wait else 3)
+    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if wait else RETRY_FOR_S)
     made = pool.nodes.code(hosts=hosts, lifetime=None if life is None else seconds(life, what="--for"))
     if output.printed_json(follow_code(pool, made.id) if wait else made):
         return
@@ -63,22 +61,19 @@ def code(
 
 
 def follow_code(pool: Pool, code_id: str, *, verbose: bool = False) -> JoinStatus:
-    """Until a machine has come as far as it can without a job, or nobody can join any more."""
+    """Wait until a machine is ready for its first job, or the code has expired."""
     shown: dict[str, str] = {}
-    try:
-        while True:
-            status = pool.nodes.code_status(code_id)
-            for step in status.steps:
-                if step.state != "waiting" and shown.get(step.name) != step.state:
-                    shown[step.name] = step.state
-                    if verbose:
-                        output.note(f"{_MARKS[step.state]} {step.title}: {step.detail}")
-            left = [step.name for step in status.steps if step.state == "waiting"]
-            if left in ([], ["job"]) or status.state == "expired":
-                break
-            time.sleep(_LOOK_S)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    while True:
+        status = pool.nodes.code_status(code_id)
+        for step in status.steps:
+            if step.state != "waiting" and shown.get(step.name) != step.state:
+                shown[step.name] = step.state
+                if verbose:
+                    output.note(f"{_MARKS[step.state]} {step.title}: {step.detail}")
+        left = [step.name for step in status.steps if step.state == "waiting"]
+        if left in ([], ["job"]) or status.state == "expired":
+            break
+        time.sleep(_LOOK_S)
     if verbose:
         output.note(status.sentence)
     if status.state == "expired":
@@ -87,8 +82,7 @@ def follow_code(pool: Pool, code_id: str, *, verbose: bool = False) -> JoinStatu
 
 
 def codes(
-    *,
-    end: Annotated[list[str] | None, typer.Option(metavar="ID", help="Revoke this code; repeatable.")] = None,
+    *, end: Annotated[list[str] | None, typer.Option(metavar="ID", help="Revoke this code; repeatable.")] = None
 ) -> None:
     """List or revoke open codes for several machines. Machines that joined stay.
 

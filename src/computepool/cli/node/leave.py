@@ -1,4 +1,4 @@
-"""`pool node leave` and `revoke`: a node leaves the pool for good, by itself or because it was lost."""
+"""`pool node leave` and `pool node revoke`: remove a node from the pool permanently."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.local_pool import status_line
-from computepool.cli.node.options import Data, config_of
-from computepool.cli.options import Yes, confirm, open_pool
-from computepool.cli.references import NodeName
+from computepool.cli.node.options import ask_hub, config_of
+from computepool.cli.options import Data, NodeName, Yes, confirm, open_pool
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.money.money import format_credits
 from computepool.core.words import counted
+from computepool.sdk.client.config import node_folder
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
@@ -47,11 +46,11 @@ def leave(
     """
     from computepool.agent.hub_link import identity
 
-    folder = node_folder(data_folder(data))
+    folder = node_folder(data)
     known = identity.load(folder / "identity.json")
     if known is None:
         raise BadRequest("This machine is not enrolled in a pool.")
-    config = config_of({}, hub=None, code=None, reset=[], data=data)
+    config = config_of({}, data=data)
     status = _status(folder)
     if not yes:
         _explain(config, known, status, now=now)
@@ -63,7 +62,7 @@ def leave(
         _leave_running(folder, now=now)
     output.show(
         {"node_id": known.node_id, "hub": known.hub_url, "left": True},
-        f"{config.name} has left {known.hub_url}.{_earnings_words(last)}",
+        f"{config.name} has left {known.hub_url}.{_earnings_text(last)}",
         hint=f"Its cache is still in {folder}; clear it: pool node cache clear. "
         "To add the machine again: pool node start --code CODE",
     )
@@ -83,23 +82,17 @@ def _explain(config: AgentConfig, known: Identity, status: dict[str, Any] | None
 
     running = 0 if status is None else len(status["running"]) + status["waiting"]
     if running:
-        then = (
-            "will be returned and run elsewhere"
-            if now
-            else "will finish first; pass --now to return them instead"
-        )
+        then = "will be returned and run elsewhere" if now else "will finish first; pass --now to return them instead"
         output.note(f"{counted(running, 'job')} {then}.")
     if status is None and (late := count_unreported(config.outbox_dir)):
         output.note(
             f"{counted(late, 'bundle')} of results were not sent to the hub and will not be paid. To send them first, start "
             "the node again."
         )
-    output.note(
-        _earnings_words(_own_view(config, known)).strip() or "Its earnings stay in the owner's account."
-    )
+    output.note(_earnings_text(_own_view(config, known)).strip() or "Its earnings stay in the owner's account.")
 
 
-def _earnings_words(known: OwnNodeView | None) -> str:
+def _earnings_text(known: OwnNodeView | None) -> str:
     if known is None:
         return ""
     month = next((part for part in known.earnings.past if part.days == _MONTH_DAYS), None)
@@ -133,9 +126,9 @@ def revoke(node: NodeName, *, yes: Yes = False) -> None:
     )
 
 
-# ------------------------------------------------------------ the two ways to leave
+# ------------------------------------------------------------ with a running agent, or without
 def _leave_running(folder: Path, *, now: bool) -> None:
-    """The agent leaves when its last job is over. Ctrl-C here only stops the watching."""
+    """The agent leaves when its last job ends. Ctrl-C only stops waiting for it."""
     from computepool.agent.owner import control
 
     control.call(folder, "leave_now" if now else "leave")
@@ -159,7 +152,7 @@ def _leave_stopped(config: AgentConfig, known: Identity) -> None:
 
     with main.only_agent(config.data_dir):
         try:
-            _ask(config, known, lambda client: departure.leave(client, config))
+            ask_hub(config, lambda client: departure.leave(client, config), identity=known)
         except Unavailable as error:
             raise Unavailable(
                 f"{error.detail} The node stays enrolled. If the hub no longer exists, delete {config.identity_path}."
@@ -167,25 +160,9 @@ def _leave_stopped(config: AgentConfig, known: Identity) -> None:
 
 
 def _own_view(config: AgentConfig, known: Identity) -> OwnNodeView | None:
-    """What the hub says of it; nothing where it does not answer, or does not know the node any more."""
+    """The hub's view of this node; None if the hub does not answer or no longer knows the node."""
     try:
-        found: OwnNodeView = _ask(config, known, lambda client: client.own_node())
+        found: OwnNodeView = ask_hub(config, lambda client: client.own_node(), identity=known)
     except ComputePoolError:
         return None
     return found
-
-
-def _ask(config: AgentConfig, known: Identity, question: Any) -> Any:
-    import asyncio
-
-    from computepool.agent.clock import SystemAgentClock
-    from computepool.agent.hub_link.hub_client import HubClient
-
-    async def ask() -> Any:
-        client = HubClient(config.hub_urls, clock=SystemAgentClock(), limits=config.limits, identity=known)
-        try:
-            return await question(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""`pool nodes`: the nodes of the pool."""
+"""`pool nodes`: list the nodes of the pool."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Limit, open_pool
-from computepool.sdk.client.paging import rows
+from computepool.sdk.client.paging import raw_rows
 
 
 def list_nodes(
-    *,
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False,
-    limit: Limit = 100,
+    *, mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False, limit: Limit = 100
 ) -> None:
     """List the nodes of the pool.
 
@@ -24,21 +22,10 @@ def list_nodes(
       pool nodes --mine --json
     """
     params = {"mine": "true" if mine else None}
-    nodes = rows(open_pool().transport, "/nodes", "nodes", limit=limit, params=params)
+    nodes = raw_rows(open_pool().transport, "/nodes", "nodes", limit=limit, params=params)
     columns = (
-        "ID",
-        "NAME",
-        "STATE",
-        "TIER",
-        "CORES",
-        "RAM",
-        "GPUS",
-        "REGION",
-        "TAGS",
-        "RUNNING",
-        "RELIABILITY",
-        "SEEN",
-    )
+        "ID", "NAME", "STATE", "TIER", "CORES", "RAM", "GPUS", "REGION", "TAGS", "RUNNING", "RELIABILITY", "SEEN",
+    )  # fmt: skip
     output.show_table(nodes, columns, map(_row, nodes), empty="No nodes. Add this machine: pool node start")
 
 

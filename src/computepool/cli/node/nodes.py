@@ -1,4 +1,4 @@
-"""`pool node …`: the node on this machine, and your other nodes."""
+"""`pool node …`: run a node on this machine, and manage your nodes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from computepool.cli import output
 from computepool.cli.account.market import floor_words
 from computepool.cli.lazy import lazy_group
 from computepool.cli.local.children import watch_parent
-from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node import options as node_options
-from computepool.cli.node import status as node_status
-from computepool.cli.node.options import Data
-from computepool.cli.options import LogJson, accepts, open_pool
+from computepool.cli.options import Data, LogJson, accepts, open_pool
 from computepool.core.errors import BadRequest, Conflict
+from computepool.core.isolation import Level
 from computepool.core.money.money import format_credits
-from computepool.core.words import counted
+from computepool.core.words import counted, short_account
 from computepool.protocol import plain_log
+from computepool.sdk.client.config import node_folder
 
 if TYPE_CHECKING:
     from computepool.protocol.nodes.hardware import HardwareView
     from computepool.protocol.nodes.nodes import ReputationView
+    from computepool.sdk.resources.nodes import NodeApi
 
 _COMMANDS = """
     code      node.codes:code           Create a code for one or more new machines, and print the command to run there.
@@ -40,6 +40,10 @@ _COMMANDS = """
     cache     node.cache:app            Show what the node on this machine has cached.
     runtime   node.runtime:app          Manage the root file system that jobs see instead of your files.
 """
+_NOTES = {
+    "paused": "takes no new jobs, even after a restart",
+    "draining": "takes no new jobs, and stops when the last one finishes",
+}
 app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 Node = Annotated[
     str | None, typer.Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")
@@ -50,9 +54,7 @@ Node = Annotated[
 @accepts(given=node_options.node_fields, where=node_options.enrolment)
 def start(
     *,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the full log instead of a summary.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the full log instead of a summary.")] = False,
     json: LogJson = False,
     given: dict[str, Any],
     where: dict[str, Any],
@@ -77,7 +79,7 @@ def start(
     watch_parent()
     config = node_options.config_of(given, **where)
     node_options.note_kept(config)
-    homes.remember(config.data_dir)
+    homes.record_node_folder(config.data_dir)
     main.run(config, console=sys.stdout.isatty() and sys.stderr.isatty() and not (verbose or json))
 
 
@@ -90,13 +92,10 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     Examples:
       pool node enroll --hub http://pool.example:8000 --code ABCD-…
     """
-    import asyncio
-
     from computepool.agent import main
-    from computepool.agent.clock import SystemAgentClock
+    from computepool.agent.clock import AgentClock
     from computepool.agent.config import prepare_data_dir
     from computepool.agent.hub_link import identity
-    from computepool.agent.hub_link.hub_client import HubClient
     from computepool.agent.owner import saved_options
 
     config = node_options.config_of(given, **where)
@@ -105,20 +104,9 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     node_options.note_kept(config)
     prepare_data_dir(config.data_dir)
     if identity.load(config.identity_path) is not None:
-        raise Conflict(
-            f"This machine is already enrolled ({config.identity_path}). Start it: pool node start"
-        )
+        raise Conflict(f"This machine is already enrolled ({config.identity_path}). Start it: pool node start")
     machine = main.inspect(config)
-
-    async def exchange() -> identity.Identity:
-        clock = SystemAgentClock()
-        client = HubClient(config.hub_urls, clock=clock, limits=config.limits)
-        try:
-            return await main.enrol(config, machine.profile, client, clock=clock)
-        finally:
-            await client.close()
-
-    made = asyncio.run(exchange())
+    made = node_options.ask_hub(config, lambda client: main.enrol(config, machine.profile, client, clock=AgentClock()))
     saved_options.save(config)
     output.show(
         {"node_id": made.node_id, "owner": made.owner, "hub": made.hub_url},
@@ -184,11 +172,10 @@ def rekey(*, data: Data = None) -> None:
     """
     from computepool.agent.owner.control import call
 
-    reply = call(node_folder(data_folder(data)), "rekey")
+    reply = call(node_folder(data), "rekey")
     output.show(
         reply,
-        f"{reply['node_id']} has a new key; the old one works until "
-        f"{output.moment(reply['old_accepted_until_ms'])}.",
+        f"{reply['node_id']} has a new key; the old one works until {output.moment(reply['old_accepted_until_ms'])}.",
     )
 
 
@@ -222,8 +209,8 @@ def show(node: Node = None, *, data: Data = None) -> None:
       pool node show
       pool node show studio-3 --json
     """
-    pool = open_pool()
-    view = pool.nodes.get(this_node(data)) if node is None else pool.nodes.find(node)
+    nodes = open_pool().nodes
+    view = nodes.get(id_of(nodes, node, data))
     if output.printed_json(view):
         return
     profile, known = view.profile, view.reputation
@@ -238,7 +225,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("ram", output.memory(profile.ram_mb)),
         ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
-        ("python", profile.python_words),
+        ("python", profile.python_text),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
@@ -266,19 +253,13 @@ def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
     if cards:
         fields.append(("GPU TFLOPS", ", ".join(cards)))
     if found.slowdown is not None:
-        fields.append(
-            ("jobs take", f"{found.slowdown:.2f} times as long as on its peers ({found.compared_jobs} jobs)")
-        )
+        fields.append(("jobs take", f"{found.slowdown:.2f} times as long as on its peers ({found.compared_jobs} jobs)"))
     return fields
 
 
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
-    newcomer = (
-        f"yes: {known.newcomer_jobs_done} of {known.newcomer_jobs} verified jobs done"
-        if known.newcomer
-        else "no"
-    )
+    done = f"{known.newcomer_jobs_done} of {known.newcomer_jobs} verified jobs done"
     worth = None if known.exposure_cap is None else format_credits(known.exposure_cap)
     cap = "jobs of any value" if worth is None else f"jobs worth {worth} credits at once"
     return [
@@ -286,7 +267,7 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("successes", f"{known.successes} (weight {known.success_weight:.2f})"),
         ("failures", f"{known.failures} (weight {known.failure_weight:.2f})"),
         ("last outcome", last),
-        ("newcomer", newcomer),
+        ("newcomer", f"yes: {done}" if known.newcomer else "no"),
         ("tenure", f"{counted(known.tenure_days, 'day')}, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
@@ -295,16 +276,12 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
 
 
 def _violations(known: ReputationView) -> str:
-    """Only the last few are remembered by their time; once a node is banned that says nothing any more."""
+    """Violations, with the number of recent ones unless the node is on probation or banned."""
     if known.banned_at_ms is not None:
         return f"{known.violation_count}: banned {output.ago(known.banned_at_ms)}"
     if known.probation_at_ms is not None:
         return f"{known.violation_count}: on probation since {output.ago(known.probation_at_ms)}"
-    return (
-        f"{known.violation_count}, {known.recent_violations} of them recent"
-        if known.violation_count
-        else "none"
-    )
+    return f"{known.violation_count}, {known.recent_violations} of them recent" if known.violation_count else "none"
 
 
 @app.command()
@@ -316,16 +293,12 @@ def why(node: Node = None, *, data: Data = None) -> None:
       pool node why
       pool node why studio-3
     """
-    pool = open_pool()
-    node_id = this_node(data) if node is None else pool.nodes.find(node).id
-    answer = pool.nodes.why(node_id)
+    nodes = open_pool().nodes
+    answer = nodes.why(id_of(nodes, node, data))
     if output.printed_json(answer):
         return
-    output.write_line(answer.sentence)
-    if answer.reputation:
-        output.write_line(answer.reputation)
-    if answer.hardware:
-        output.write_line(answer.hardware)
+    for sentence in filter(None, (answer.sentence, answer.reputation, answer.hardware)):
+        output.write_line(sentence)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
     if rows:
         output.print_table(("REQUIREMENTS", "WAITING", "WHY NOT HERE"), rows, empty="")
@@ -343,14 +316,68 @@ def _change(word: str, node: str | None, data: Path | None) -> None:
 def _local(word: str, data: Path | None) -> None:
     from computepool.agent.owner import control
 
-    answer = control.call(node_folder(data_folder(data)), word)
-    output.show_fields(answer, node_status.fields_of(answer))
+    answer = control.call(node_folder(data), word)
+    output.show_fields(answer, _status_fields(answer))
 
 
-def this_node(data: Path | None) -> str:
+def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
+    """The agent's status as fields; omits values that are normal."""
+    running = [f"{job['name'] or job['job_id']} ({output.span(job['ran_s'] * 1000)})" for job in status["running"]]
+    unreported = status["unreported"]
+    return [
+        ("node", f"{status['name']} ({status['node_id']})"),
+        ("owner", status.get("owner_name") or short_account(status["owner"])),
+        ("state", ": ".join(filter(None, (status["state"], _NOTES.get(status["state"]))))),
+        ("now", _activity(status, running)),
+        ("hub", _hub(status)),
+        ("sandbox", f"{status['level']}: {Level.parse(status['level']).meaning}"),
+        ("network", "for jobs that list hosts to reach" if status["network"] else "none for jobs"),
+        ("CPUs offered", _cpus(status)),
+        ("not yet reported", counted(unreported, "result") if unreported else None),
+        (
+            "results being delivered",
+            counted(status["result_deliveries"], "group") if status["result_deliveries"] else None,
+        ),
+        ("hardware", status["hardware"]),
+        ("clock", _clock(status["clock_offset_ms"])),
+        ("running for", f"{output.span(status['uptime_s'] * 1000)} (process {status['pid']})"),
+    ]
+
+
+def _activity(status: dict[str, Any], running: list[str]) -> str:
+    if not running:
+        return str(status["why_idle"] or "No jobs are running.")
+    waiting = f"; {counted(status['waiting'], 'job')} waiting" if status["waiting"] else ""
+    return f"running {', '.join(running)}{waiting}"
+
+
+def _hub(status: dict[str, Any]) -> str:
+    silent = status["last_contact_s"]
+    contact = "has not answered yet" if silent is None else f"answered {output.span(silent * 1000)} ago"
+    lost = "" if status["connected"] or silent is None else ", too long ago: running jobs were stopped"
+    error = f" ({status['last_error']})" if status["last_error"] else ""
+    return f"{status['hub']} {contact}{lost}{error}"
+
+
+def _cpus(status: dict[str, Any]) -> str:
+    free = output.ranges(status["cpus_free"])
+    return f"{output.ranges(status['cpus']) or 'none'} (free: {free or 'none'})"
+
+
+def _clock(offset_ms: int) -> str | None:
+    """The difference to the hub's clock, if it is a second or more."""
+    if abs(offset_ms) < 1_000:
+        return None
+    return f"{output.span(abs(offset_ms))} {'behind' if offset_ms > 0 else 'ahead of'} the hub's"
+
+
+def id_of(nodes: NodeApi, node: str | None, data: Path | None) -> str:
+    """The node that was named, or the one on this machine."""
+    if node is not None:
+        return nodes.find(node).id
     from computepool.agent.hub_link import identity
 
-    known = identity.load(node_folder(data_folder(data)) / "identity.json")
+    known = identity.load(node_folder(data) / "identity.json")
     if known is None:
         raise BadRequest("This machine is not enrolled. Specify a node, for example: pool node why NAME")
     return known.node_id

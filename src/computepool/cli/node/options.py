@@ -1,26 +1,29 @@
-"""The options of a node: what `pool node start` takes, what it keeps for the next start, and how that is shown."""
+"""The options of `pool node start`, which are saved for the next start."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.folders import data_folder, node_folder
-from computepool.cli.node import codes, runtime
-from computepool.cli.options import pairs
-from computepool.sdk.client.config import load_config
+from computepool.cli.node import codes
+from computepool.cli.node.runtime import Add
+from computepool.cli.options import collects, option, pairs
+from computepool.sdk.client.config import load_config, node_folder
 from computepool.sdk.client.sizes import megabytes
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
+    from computepool.agent.hub_link.hub_client import HubClient
+    from computepool.agent.hub_link.identity import Identity
 
+T = TypeVar("T")
 CODE_ENV = "COMPUTEPOOL_CODE"
-#: Fields of AgentConfig whose option has another name than the field.
+#: Options by field of AgentConfig, where the names differ.
 _FLAGS = {
     "hub_url": "hub",
     "tags": "tag",
@@ -33,184 +36,119 @@ _FLAGS = {
     "package_index_hosts": "package-index-host",
 }
 _EVERYTHING = "all"
-Data = runtime.Data
-_Code = Annotated[
-    str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code from `pool node code`.")
-]
-_Gpus = Annotated[
-    bool | None,
-    typer.Option(
-        "--gpus/--no-gpus",
-        help="Offer GPUs to everybody, or to nobody. Default: to you and accounts you trust.",
-        show_default=False,
-    ),
-]
-Tags = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tag that jobs can require; repeatable.")]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="Property that jobs can require; repeatable."),
-]
-Cores = Annotated[float | None, typer.Option(metavar="N", help="Number of cores to offer. Default: all.")]
-Ram = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory to offer: 8, 8GB.")]
-Elastic = Annotated[
-    bool | None,
-    typer.Option(
-        "--elastic/--no-elastic",
-        help="Let running jobs use CPUs that no other job has reserved. Default: only your own jobs.",
-        show_default=False,
-    ),
-]
-_Name = Annotated[str | None, typer.Option(metavar="NAME", help="Node name. Default: the machine's name.")]
-_Sandbox = Annotated[
-    str | None, typer.Option(metavar="LEVEL", help="gvisor, container, namespace or process. Default: auto.")
-]
-_Trust = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ID", help="Account ID whose jobs may run without a sandbox; * for all; repeatable."
-    ),
-]
-_Place = Annotated[
-    str | None,
-    typer.Option(metavar="LAT,LON", help="Location on the map, rounded to 0.1°. Default: its region."),
-]
-Net = Annotated[
-    bool | None,
-    typer.Option(
-        "--net/--no-net",
-        help="Allow jobs to connect to hosts that they list; the traffic comes from your address. Default: no.",
-        show_default=False,
-    ),
-]
-_Private = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CIDR", help="Private network that such jobs may also list: 192.168.7.0/24. Default: none."
-    ),
-]
+_RESET = option(
+    list[str], "OPTION", "Reset a saved option to its default: cores, tag, … or all; repeatable.", "--reset"
+)
+_ENROLMENT = {
+    "hub": option(str, "URL", "Hub address. Default: where the node is enrolled."),
+    "code": option(str, "CODE", "One-time code from `pool node code`.", envvar=CODE_ENV),
+    "reset": _RESET,
+    "data": option(Path, "DIR", "Base folder for data."),
+}
 
 
-Reset = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="OPTION", help="Reset a saved option to its default: cores, tag, … or all; repeatable."
+def flag_of(field: str) -> str:
+    return _FLAGS.get(field, field.replace("_", "-"))
+
+
+def _switch(field: str, help_: str) -> Any:
+    return option(bool, None, help_, f"--{flag_of(field)}/--no-{flag_of(field)}", show_default=False)
+
+
+def _several(field: str, metavar: str, help_: str) -> Any:
+    return option(list[str], metavar, help_, f"--{flag_of(field)}")
+
+
+#: By field of AgentConfig.
+_OPTIONS = {
+    "name": option(str, "NAME", "Node name. Default: the machine's name."),
+    "tags": _several("tags", "TAG", "Tag that jobs can require; repeatable."),
+    "properties": _several("properties", "NAME=VALUE", "Property that jobs can require; repeatable."),
+    "region": option(str, "REGION", "in, eu, us, …"),
+    "place": option(str, "LAT,LON", "Location on the map, rounded to 0.1°. Default: its region."),
+    "url": option(str, "URL", "URL by which jobs can exclude this node."),
+    "mesh_version": option(str, "VERSION", "Mesh version; hubs with a different one refuse the node."),
+    "cores": option(float, "N", "Number of cores to offer. Default: all."),
+    "elastic": _switch(
+        "elastic", "Let running jobs use CPUs that no other job has reserved. Default: only your own jobs."
     ),
-]
+    "ram_mb": option(str, "SIZE", "Memory to offer: 8, 8GB.", "--ram"),
+    "disk_mb": option(str, "SIZE", "Disk space to offer: 50, 50GB.", "--disk"),
+    "gpus": _switch("gpus", "Offer GPUs to everybody, or to nobody. Default: to you and accounts you trust."),
+    "sandbox": option(str, "LEVEL", "gvisor, container, namespace or process. Default: auto."),
+    "runtime_add": Add,
+    "trusted": _several("trusted", "ID", "Account ID whose jobs may run without a sandbox; * for all; repeatable."),
+    "network": _switch(
+        "network", "Allow jobs to connect to hosts that they list; the traffic comes from your address. Default: no."
+    ),
+    "net_private": _several(
+        "net_private", "CIDR", "Private network that such jobs may also list: 192.168.7.0/24. Default: none."
+    ),
+    "package_index": option(str, "URL", "Index for jobs' packages; jobs can read all of it. Default: uv's own index."),
+    "package_index_hosts": _several(
+        "package_index_hosts",
+        "HOST:PORT",
+        "Host that serves the index's files; repeatable. Default: the hosts that the index names.",
+    ),
+    "fetch_python": _switch(
+        "fetch_python",
+        "Also run functions of other Python versions: uv downloads CPython builds (about 30 MB each, 100 MB on "
+        "disk) into the node's folder when a job needs one. Default: no.",
+    ),
+    "python_mirror": option(
+        str, "URL", "Source for uv: a mirror's URL, or a list of downloads (.json). Default: uv's own source."
+    ),
+}
+#: The options that `pool up` and `pool host` also take.
+_SHARED = ("tags", "properties", "cores", "elastic", "ram_mb", "sandbox", "network", "fetch_python", "python_mirror")
 
 
-def node_fields(
-    *,
-    name: _Name = None,
-    tag: Tags = None,
-    property_: Properties = None,
-    region: Annotated[str | None, typer.Option(metavar="REGION", help="in, eu, us, …")] = None,
-    place: _Place = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="URL by which jobs can exclude this node.")
-    ] = None,
-    mesh_version: Annotated[
-        str | None,
-        typer.Option(metavar="VERSION", help="Mesh version; hubs with a different one refuse the node."),
-    ] = None,
-    cores: Cores = None,
-    elastic: Elastic = None,
-    ram: Ram = None,
-    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk space to offer: 50, 50GB.")] = None,
-    gpus: _Gpus = None,
-    sandbox: _Sandbox = None,
-    runtime_add: runtime.Add = None,
-    trust: _Trust = None,
-    net: Net = None,
-    net_allow_private: _Private = None,
-    package_index: runtime.Index = None,
-    package_index_host: runtime.IndexHosts = None,
-    fetch_python: runtime.FetchPython = None,
-    python_mirror: runtime.PythonMirror = None,
-) -> dict[str, Any]:
-    """The fields of AgentConfig that were given; what was not is kept as it was."""
-    given = {
-        "name": name,
-        "tags": tuple(tag or ()) or None,
-        "properties": pairs(property_, what="--property") or None,
-        "region": region,
-        "place": place,
-        "url": None if url is None else url.rstrip("/"),
-        "mesh_version": mesh_version,
-        "cores": cores,
-        "elastic": elastic,
-        "ram_mb": None if ram is None else megabytes(ram, what="ram"),
-        "disk_mb": None if disk is None else megabytes(disk, what="disk"),
-        "gpus": gpus,
-        "sandbox": sandbox,
-        "runtime_add": tuple(runtime_add or ()) or None,
-        "trusted": tuple(trust or ()) or None,
-        "network": net,
-        "net_private": tuple(net_allow_private or ()) or None,
-        "package_index": package_index,
-        "package_index_hosts": tuple(package_index_host or ()) or None,
-        "fetch_python": fetch_python,
-        "python_mirror": python_mirror,
-    }
-    return {field: value for field, value in given.items() if value is not None}
+@collects(_OPTIONS)
+def node_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of AgentConfig that the given options set."""
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    for size in fields.keys() & {"ram_mb", "disk_mb"}:
+        fields[size] = megabytes(fields[size], what=flag_of(size))
+    if "properties" in fields:
+        fields["properties"] = pairs(given["properties"], what="--property")
+    if "url" in fields:
+        fields["url"] = fields["url"].rstrip("/")
+    return fields
 
 
-def start_arguments(
-    *,
-    tag: Tags = None,
-    property_: Properties = None,
-    cores: Cores = None,
-    elastic: Elastic = None,
-    ram: Ram = None,
-    sandbox: _Sandbox = None,
-    net: Net = None,
-    fetch_python: runtime.FetchPython = None,
-    python_mirror: runtime.PythonMirror = None,
-    reset: Reset = None,
-) -> list[str]:
-    """Arguments of `pool node start`, for `pool up` and `pool host`. Wrong ones are refused before anything is started."""
+@collects({**{field: _OPTIONS[field] for field in _SHARED}, "reset": _RESET})
+def start_arguments(given: dict[str, Any]) -> list[str]:
+    """Arguments of `pool node start`, for `pool up` and `pool host`. Validates them before anything is started."""
     from computepool.agent.config import AgentConfig
 
-    given = node_fields(
-        tag=tag,
-        property_=property_,
-        cores=cores,
-        elastic=elastic,
-        ram=ram,
-        sandbox=sandbox,
-        net=net,
-        fetch_python=fetch_python,
-        python_mirror=python_mirror,
-    )
-    AgentConfig(hub_url="http://127.0.0.1", data_dir=Path(), **given)
-    check_reset(reset or ())
+    reset = given.pop("reset", [])
+    fields = node_fields(**given)
+    AgentConfig(hub_url="http://127.0.0.1", data_dir=Path(), **fields)
+    check_reset(reset)
     return [
-        *(word for field, value in given.items() for word in _words(field, value)),
-        *(part for word in reset or () for part in ("--reset", word)),
+        *(word for field, value in fields.items() for word in _words(field, value)),
+        *(part for word in reset for part in ("--reset", word)),
     ]
 
 
-def enrolment(
-    *,
-    hub: Annotated[
-        str | None, typer.Option(metavar="URL", help="Hub address. Default: where the node is enrolled.")
-    ] = None,
-    code: _Code = None,
-    reset: Reset = None,
-    data: Data = None,
-) -> dict[str, Any]:
-    return {"hub": hub, "code": code, "reset": reset or [], "data": data}
+enrolment = collects(_ENROLMENT)(dict)
 
 
 def config_of(
-    given: Mapping[str, Any], *, hub: str | None, code: str | None, reset: Sequence[str], data: Path | None
+    given: Mapping[str, Any],
+    *,
+    hub: str | None = None,
+    code: str | None = None,
+    reset: Sequence[str] = (),
+    data: Path | None = None,
 ) -> AgentConfig:
-    """What was given, and for the rest what the last start had."""
+    """The configuration from the given fields and the saved ones of the last start."""
     from computepool.agent.config import AgentConfig
     from computepool.agent.owner import saved_options
 
-    folder = node_folder(data_folder(data))
-    gone = check_reset(reset)
-    kept = {field: value for field, value in saved_options.load(folder).items() if field not in gone}
+    folder = node_folder(data)
+    removed = check_reset(reset)
+    kept = {field: value for field, value in saved_options.load(folder).items() if field not in removed}
     address = hub or kept.get("hub_url") or _enrolled_at(folder)
     kept = {field: value for field, value in kept.items() if field not in given and field != "hub_url"}
     return AgentConfig(
@@ -219,7 +157,7 @@ def config_of(
 
 
 def check_reset(reset: Sequence[str]) -> set[str]:
-    """The fields that these options set."""
+    """The fields that belong to the options of --reset."""
     from computepool.agent.owner import saved_options
 
     known = {flag_of(field): field for field in saved_options.FIELDS}
@@ -232,10 +170,6 @@ def check_reset(reset: Sequence[str]) -> set[str]:
     return set(saved_options.FIELDS) if _EVERYTHING in words else {known[word] for word in words}
 
 
-def flag_of(field: str) -> str:
-    return _FLAGS.get(field, field.replace("_", "-"))
-
-
 def note_kept(config: AgentConfig) -> None:
     if config.kept:
         output.note(
@@ -245,7 +179,7 @@ def note_kept(config: AgentConfig) -> None:
 
 
 def as_options(config: AgentConfig, fields: tuple[str, ...]) -> str:
-    """As they would be typed: `--cores 2 --tag studio`."""
+    """The fields as command-line options, such as `--cores 2 --tag studio`."""
     return shlex.join(word for field in fields for word in _words(field, getattr(config, field)))
 
 
@@ -267,3 +201,22 @@ def _enrolled_at(folder: Path) -> str:
 
     known = identity.load(folder / "identity.json")
     return load_config().hub if known is None else known.hub_url
+
+
+def ask_hub(
+    config: AgentConfig, question: Callable[[HubClient], Awaitable[T]], *, identity: Identity | None = None
+) -> T:
+    """Send one request to the hub, with the node's key if `identity` is given."""
+    import asyncio
+
+    from computepool.agent.clock import AgentClock
+    from computepool.agent.hub_link.hub_client import HubClient
+
+    async def ask() -> T:
+        client = HubClient(config.hub_urls, clock=AgentClock(), limits=config.limits, identity=identity)
+        try:
+            return await question(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())

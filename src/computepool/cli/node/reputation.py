@@ -1,4 +1,4 @@
-"""`pool node evidence`, `review` and `pardon`: the outcomes behind a node's reputation, and bans for wrong ones."""
+"""`pool node evidence`, `review` and `pardon`: the outcomes behind a node's reputation, and reviews of bans."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Limit, open_pool
-from computepool.cli.references import NodeName
+from computepool.cli.options import Limit, NodeName, open_pool
 
 
 def evidence(node: NodeName, *, limit: Limit = 30) -> None:

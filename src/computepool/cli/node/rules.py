@@ -1,4 +1,4 @@
-"""`pool node rules` and `pool node jobs`: what others may run on your node, and what runs there now."""
+"""`pool node rules` and `pool node jobs`: what others may run on your node, and what is running there."""
 
 from __future__ import annotations
 
@@ -7,82 +7,47 @@ from typing import Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.folders import data_folder, node_folder
-from computepool.cli.node.nodes import Node, this_node
-from computepool.cli.node.options import Data
-from computepool.cli.options import accepts, open_pool
+from computepool.cli.node.nodes import Node, id_of
+from computepool.cli.options import Data, accepts, collects, open_pool, option
 from computepool.core.words import short_account
+from computepool.sdk.client.config import node_folder
 from computepool.sdk.client.sizes import megabytes
 
 _LISTS = ("allow_submitters", "deny_submitters", "allow_labels", "deny_labels")
-_Names = list[str] | None
-
-
-_AllowSubmitter = Annotated[
-    _Names, typer.Option(metavar="ACCOUNT", help="Only jobs of this account (ID or name); repeatable.")
-]
-_DenySubmitter = Annotated[
-    _Names, typer.Option(metavar="ACCOUNT", help="No jobs of this account; repeatable.")
-]
-_AllowLabel = Annotated[
-    _Names,
-    typer.Option(metavar="LABEL", help="Only jobs with this label, or another allowed one; repeatable."),
-]
-_DenyLabel = Annotated[
-    _Names,
-    typer.Option(
-        metavar="LABEL",
-        help="No jobs with this label; repeatable. Submitters choose the labels, so this is not a protection.",
+#: By field of NodeRules.
+_CHANGES = {
+    "allow_submitters": option(
+        list[str], "ACCOUNT", "Only jobs of this account (ID or name); repeatable.", "--allow-submitter"
     ),
-]
-_Forget = Annotated[
-    _Names, typer.Option(metavar="NAME", help="Remove an account ID or a label from all lists; repeatable.")
-]
-_Net = Annotated[bool | None, typer.Option("--net/--no-net", help="Jobs that connect to listed hosts.")]
-_Gpus = Annotated[bool | None, typer.Option("--gpus/--no-gpus", help="Jobs that use a GPU.")]
-_Minutes = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Maximum run time of a job in minutes; 0 for no limit.")
-]
-_Ram = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Maximum memory of a job: 8GB; 0 for no limit.")
-]
-_Disk = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Maximum disk space of a job: 10GB; 0 for no limit.")
-]
-_Score = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X", min=0, max=1, help="Minimum submitter score, 0 to 1; new submitters have 0.71."
+    "deny_submitters": option(list[str], "ACCOUNT", "No jobs of this account; repeatable.", "--deny-submitter"),
+    "allow_labels": option(
+        list[str], "LABEL", "Only jobs with this label, or another allowed one; repeatable.", "--allow-label"
     ),
-]
+    "deny_labels": option(
+        list[str],
+        "LABEL",
+        "No jobs with this label; repeatable. Submitters choose the labels, so this is not a protection.",
+        "--deny-label",
+    ),
+    "forget": option(list[str], "NAME", "Remove an account ID or a label from all lists; repeatable."),
+    "network": option(bool, None, "Jobs that connect to listed hosts.", "--net/--no-net"),
+    "gpus": option(bool, None, "Jobs that use a GPU.", "--gpus/--no-gpus"),
+    "minutes_max": option(int, "N", "Maximum run time of a job in minutes; 0 for no limit.", "--max-minutes", min=0),
+    "ram_mb_max": option(str, "SIZE", "Maximum memory of a job: 8GB; 0 for no limit.", "--max-ram"),
+    "disk_mb_max": option(str, "SIZE", "Maximum disk space of a job: 10GB; 0 for no limit.", "--max-disk"),
+    "score_min": option(
+        float, "X", "Minimum submitter score, 0 to 1; new submitters have 0.71.", "--min-score", min=0, max=1
+    ),
+}
 
 
-def changes(
-    *,
-    allow_submitter: _AllowSubmitter = None,
-    deny_submitter: _DenySubmitter = None,
-    allow_label: _AllowLabel = None,
-    deny_label: _DenyLabel = None,
-    forget: _Forget = None,
-    net: _Net = None,
-    gpus: _Gpus = None,
-    max_minutes: _Minutes = None,
-    max_ram: _Ram = None,
-    max_disk: _Disk = None,
-    min_score: _Score = None,
-) -> dict[str, Any]:
-    return {
-        "lists": dict(zip(_LISTS, (allow_submitter, deny_submitter, allow_label, deny_label), strict=True)),
-        "forget": forget or [],
-        "values": _values(
-            network=net,
-            gpus=gpus,
-            minutes_max=max_minutes,
-            ram_mb_max=_megabytes(max_ram, "--max-ram"),
-            disk_mb_max=_megabytes(max_disk, "--max-disk"),
-            score_min=min_score,
-        ),
-    }
+@collects(_CHANGES)
+def changes(given: dict[str, Any]) -> dict[str, Any]:
+    """The given changes; a limit of 0 becomes None."""
+    for field, flag in (("ram_mb_max", "--max-ram"), ("disk_mb_max", "--max-disk")):
+        if field in given:
+            given[field] = megabytes(given[field], what=flag)
+    return {field: None if field.endswith("_max") and value == 0 else value for field, value in given.items()}
 
 
 @accepts(given=changes)
@@ -109,38 +74,21 @@ def rules(
     from computepool.protocol.nodes.rules import NodeRules
 
     nodes = open_pool().nodes
-    node_id = this_node(data) if node is None else nodes.find(node).id
+    node_id = id_of(nodes, node, data)
     view = nodes.rules(node_id)
     known = view.rules.model_dump(exclude_defaults=True)
-    changed = _remove(_add({} if clear else known, given["lists"]), given["forget"]) | given["values"]
+    changed = _change({} if clear else known, given)
     if changed != known:
         view = nodes.set_rules(node_id, NodeRules(**changed))
     output.show(view, "\n".join(view.sentences or ["No rules: the node accepts every job that fits."]))
 
 
-def _add(before: dict[str, Any], lists: dict[str, _Names]) -> dict[str, Any]:
-    new = {name: list(dict.fromkeys([*before.get(name, []), *more])) for name, more in lists.items() if more}
-    return before | new
-
-
-def _remove(rules: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    return {
-        rule: [name for name in value if name not in names] if rule in _LISTS else value
-        for rule, value in rules.items()
-    }
-
-
-def _values(**given: Any) -> dict[str, Any]:
-    """0 takes a limit away; what was not given is left alone."""
-    return {
-        name: None if name.endswith("_max") and value == 0 else value
-        for name, value in given.items()
-        if value is not None
-    }
-
-
-def _megabytes(size: str | None, option: str) -> int | None:
-    return None if size is None else megabytes(size, what=option)
+def _change(rules: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Extends the lists, removes the entries of --forget, and replaces all other rules."""
+    forgotten = given.pop("forget", [])
+    lists = {name: [*rules.get(name, []), *given.pop(name, [])] for name in _LISTS}
+    kept = {name: [word for word in dict.fromkeys(words) if word not in forgotten] for name, words in lists.items()}
+    return rules | {name: words for name, words in kept.items() if words or name in rules} | given
 
 
 def _load(load: dict[str, Any] | None) -> tuple[str, str]:
@@ -162,24 +110,12 @@ def jobs(*, data: Data = None) -> None:
     """
     from computepool.agent.owner import control
 
-    status = control.call(node_folder(data_folder(data)), "status")
+    status = control.call(node_folder(data), "status")
     running = status["running"]
     columns = (
-        "JOB",
-        "NAME",
-        "SUBMITTER",
-        "LABELS",
-        "RAN",
-        "MINUTES",
-        "CORES",
-        "CPUS",
-        "CPU",
-        "RSS",
-        "RAM",
-        "DISK",
-        "GPUS",
+        "JOB", "NAME", "SUBMITTER", "LABELS", "RAN", "MINUTES", "CORES", "CPUS", "CPU", "RSS", "RAM", "DISK", "GPUS",
         "NETWORK",
-    )
+    )  # fmt: skip
     rows = [
         (
             job["job_id"], job["name"], _submitter(job, status), " ".join(job["labels"]), output.span(job["ran_s"] * 1000),

@@ -1,4 +1,4 @@
-"""`pool node runtime …`: the root file system that jobs see on this machine; export and import."""
+"""`pool node runtime …`: show, export, import and reset the root file system of jobs."""
 
 from __future__ import annotations
 
@@ -8,53 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.folders import data_folder, node_folder
+from computepool.cli.options import Data
 from computepool.core.errors import BadRequest
+from computepool.sdk.client.config import node_folder
 
 if TYPE_CHECKING:
     from computepool.agent.sandbox.runtime.runtime import Runtime
 
 app = typer.Typer(no_args_is_help=True)
-Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Add = Annotated[
     list[str] | None,
     typer.Option(
         "--runtime-add",
         metavar="PATH",
         help="Program, or file or folder below /usr or /opt, to make visible to jobs; repeatable.",
-    ),
-]
-Index = Annotated[
-    str | None,
-    typer.Option(
-        "--package-index",
-        metavar="URL",
-        help="Index for jobs' packages; jobs can read all of it. Default: uv's own index.",
-    ),
-]
-IndexHosts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--package-index-host",
-        metavar="HOST:PORT",
-        help="Host that serves the index's files; repeatable. Default: the hosts that the index names.",
-    ),
-]
-FetchPython = Annotated[
-    bool | None,
-    typer.Option(
-        "--fetch-python/--no-fetch-python",
-        help="Also run functions of other Python versions: uv downloads CPython builds (about 30 MB each, 100 MB on "
-        "disk) into the node's folder when a job needs one. Default: no.",
-        show_default=False,
-    ),
-]
-PythonMirror = Annotated[
-    str | None,
-    typer.Option(
-        "--python-mirror",
-        metavar="URL",
-        help="Source for uv: a mirror's URL, or a list of downloads (.json). Default: uv's own source.",
     ),
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
@@ -99,13 +66,13 @@ def import_(file: File, *, data: Data = None) -> None:
     Examples:
       pool node runtime import runtime.tar
     """
-    from computepool.agent.execution.job_environment import runtime_wish
+    from computepool.agent.execution.job_environment import runtime_recipe
     from computepool.agent.sandbox.base import SandboxError
     from computepool.agent.sandbox.runtime import archive
 
     cache = _cache(data)
     try:
-        made = archive.read(cache, file, runtime_wish(cache))
+        made = archive.read(cache, file, runtime_recipe(cache))
     except SandboxError as error:
         raise BadRequest(f"{error}.") from error
     _print(made)
@@ -130,24 +97,25 @@ def reset(*, data: Data = None) -> None:
 def _cache(data: Path | None) -> Path:
     from computepool.agent.config import prepare_data_dir
 
-    folder = node_folder(data_folder(data))
+    folder = node_folder(data)
     prepare_data_dir(folder)
     return folder / "cache"
 
 
 def _saved_additions(data: Path | None) -> tuple[str, ...]:
-    """What the node's last start added."""
+    """The additions of the node's last start."""
     from computepool.agent.owner import saved_options
 
-    added: tuple[str, ...] = saved_options.load(node_folder(data_folder(data))).get("runtime_add", ())
+    added: tuple[str, ...] = saved_options.load(node_folder(data)).get("runtime_add", ())
     return added
 
 
 def _print(made: Runtime) -> None:
+    summary = made.verify()
     fields: dict[str, output.Cell] = {
         "digest": made.digest,
-        "files": made.files,
-        "size": made.size,
+        "files": summary.files,
+        "size": summary.size,
         "path": str(made.root),
     }
     output.show_fields(fields, list(fields.items()))

@@ -1,8 +1,8 @@
-"""Tags and properties of nodes as bits, so that "has all of these" is one comparison over the whole fleet.
+"""Tags and properties of nodes as bits, so that one comparison finds the matching nodes of the whole fleet.
 
-A feature is a tag (`str`) or a property (`(key, value)`). Bits are handed out as features appear and come
-back when the last node with them leaves. Owners choose their tags freely, so the number of bits is bounded:
-features beyond it are kept as plain sets of rows, which is slower only for them.
+A feature is a tag (`str`) or a property (`(key, value)`). A feature gets a bit when it first appears and frees it when
+the last node with it leaves. Owners choose their tags freely, so the number of bits is bounded. Features beyond the
+bound are plain sets of rows, and only those are slower.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from numpy.typing import NDArray
 
 Feature = str | tuple[str, str]
 Mask = NDArray[np.bool_]
-#: Rows to look at: an index array, or a slice when it is the whole table.
+#: Rows of the fleet: an index array, or a slice for the whole table.
 Rows = slice | NDArray[np.intp]
 
-#: Narrow words: what is asked about reads one of them for every node.
+#: Narrow words: checking a feature reads one word for every node.
 _WORD_BITS = 8
-#: 128 words of 8 bits are 128 bytes a node: 13 MB at 100 000 nodes.
+#: 128 words of 8 bits are 128 bytes per node, or 13 MB for 100 000 nodes.
 BITS_MAX = 1_024
 
 
 class Features:
-    """Which rows have which features."""
-
     def __init__(self, rows: int) -> None:
         self._size = rows
         self._words: list[NDArray[np.uint8]] = []
@@ -67,11 +65,11 @@ class Features:
         return lookup[rows]
 
     def has_all(self, features: Iterable[Feature], rows: Rows) -> Mask | None:
-        """Which rows have every one of them; None if nothing was asked for."""
+        """The rows that have every feature; None if no features are given."""
         return all_of(self.has(feature, rows) for feature in features)
 
     def has_none(self, features: Iterable[Feature], rows: Rows) -> Mask | None:
-        """Which rows have not one of them; None if nothing was asked for."""
+        """The rows that have none of the features; None if no features are given."""
         return all_of(~self.has(feature, rows) for feature in features)
 
     def _word(self, bit: int) -> NDArray[np.uint8]:
@@ -81,7 +79,7 @@ class Features:
 
 
 def all_of(masks: Iterable[Mask]) -> Mask | None:
-    """None if there are none."""
+    """The conjunction of the masks; None if there are no masks."""
     result: Mask | None = None
     for mask in masks:
         result = mask if result is None else np.logical_and(result, mask, out=result)

@@ -1,10 +1,10 @@
-"""The live fleet: one row a node, what it has, what is free of it, and what is reserved.
+"""The live fleet: one row per node, with what the node has, what is free, and what is reserved.
 
-Owns capacity: nothing is handed out twice, and nothing is given back twice. Soft state only. Synchronous,
-without a clock and without randomness, so that every method is atomic and the simulator runs the same code.
+The fleet owns capacity: nothing is reserved twice or released twice. It holds soft state only. It is synchronous and
+has no clock and no randomness, so every method is atomic and the simulator runs the same code.
 
-Columns answer "which of 100 000 nodes fit?"; a record per node answers "does it still fit?" exactly and
-cheaply, and is what the columns are written from. Heartbeats do not come here: only a change does.
+Columns answer "which of 100 000 nodes fit?". One record per node answers "does the job still fit?" exactly and cheaply;
+the columns are derived from the records. Heartbeats do not reach the fleet, only changes do.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core.fleet.features import Feature, Features
+from computepool.core.fleet.features import Feature, Features, Mask, Rows
 from computepool.core.fleet.node_record import Free, NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.fleet.node_status import NodeStatus
-from computepool.core.fleet.owners import Owners
+from computepool.core.fleet.owners import OwnerExposure
 from computepool.core.fleet.row_prices import RowPrices
 from computepool.core.fleet.rulebook import RuleBook
 from computepool.core.fleet.table import INT32_MAX, Interner, Table, write_ranked
@@ -35,51 +35,51 @@ from computepool.core.trust.tiers import region_of, speed_of
 
 __all__ = ["EVERYONE", "Fleet", "Free", "NodeRecord", "Ranking", "Reservation"]
 
-#: Reliability is kept in steps: a smaller change could not move a node in the ranking, yet would cost every
-#: cached ranking a repair after every single job.
+#: Reliability is rounded to steps. A smaller change would not move a node in the ranking, but would force a repair of
+#: every cached ranking after every job.
 RELIABILITY_STEPS = 64
-#: Stands in a node's `trusted` for every account.
+#: In a node's `trusted`: every account.
 EVERYONE = "*"
-#: Changes remembered for the repair of cached rankings; a ranking older than these is computed anew.
+#: Changes remembered for repairing cached rankings; older rankings are computed again.
 JOURNAL_MAX = 4_096
 _ROWS_MIN = 64
-#: Nodes that never had a job come before all others, in the order in which they joined. No two rows are equal.
+#: Unused nodes come before all others, in the order in which they joined. No two rows are equal.
 _NEVER_USED = -(2**40)
 
 
 @dataclass(slots=True)
 class Ranking:
-    """What the allocator remembers of a shape between placements: filled there, gone with the fleet."""
+    """A shape's ranking, which the allocator fills and keeps between placements."""
 
-    version: int  #: of the fleet, when this was last brought up to date
-    bands: NDArray[np.int16]  #: score band of each row, -1 where the row can never run the shape
+    version: int  #: of the fleet, at the last update
+    bands: NDArray[np.int16]  #: score band of each row; -1 if the row can never run the shape
     passing: int  #: rows with a band
     scores: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
 
 
 class Fleet:
-    """The nodes of this hub. `version` counts changes of what nodes are, `supply` when more became free."""
+    """The nodes of this hub. `version` counts changes to nodes, `supply` counts increases of free capacity."""
 
     def __init__(self) -> None:
         self.table = Table(_ROWS_MIN)
         self.features = Features(_ROWS_MIN)
-        self.prices = RowPrices()
+        self.prices = RowPrices(_ROWS_MIN)
         self.rulebook = RuleBook()
         self.words = Interner()
         self.accounts = Interner()
-        self.owners = Owners()  #: by their numbers as accounts
+        self.owners = OwnerExposure()  #: by account number
         self.rows = 0  #: rows ever used; the columns beyond are empty
         self.version = 0
         self.supply = 0
-        self.newcomers = 0  #: how many nodes are
-        self.banned = 0
+        self.newcomers = 0  #: number of newcomer nodes
+        self.banned = 0  #: number of banned nodes
         self.rankings: OrderedDict[tuple[Requirements, str], Ranking] = OrderedDict()
         self._nodes: dict[str, NodeRecord] = {}
         self._by_row: list[NodeRecord | None] = []
         self._free_rows: list[int] = []
         self._called: dict[str, set[int]] = {}  # rows by node id, name and URL
         self._trusting: dict[str, set[int]] = {}  # rows by trusted account
-        self._journal: list[int] = []  # the rows that changed last, one entry a version
+        self._journal: list[int] = []  # the latest changed rows, one entry per version
         self._price_table: PriceTable | None = None
         self._submitters: dict[str, float] = {}  # scores by account
         self._reservations = 0
@@ -95,10 +95,16 @@ class Fleet:
     def __iter__(self) -> Iterator[NodeProfile]:
         return (node.profile for node in self._nodes.values())
 
-    def upsert(self, profile: NodeProfile) -> bool:
-        """Add a node (available, nothing reserved), or renew what is known of one and keep its reservations.
+    def __getitem__(self, node_id: str) -> NodeRecord:
+        return self._nodes[node_id]
 
-        False if it now has less than its jobs hold: nothing more fits there until enough of them end.
+    def get(self, node_id: str) -> NodeRecord | None:
+        return self._nodes.get(node_id)
+
+    def upsert(self, profile: NodeProfile) -> bool:
+        """Add a node (available, nothing reserved), or update a known node's profile and keep its reservations.
+
+        False if its jobs now hold more than it has: nothing more fits there until enough of them end.
         """
         node = self._nodes.get(profile.node_id)
         if node is not None and node.profile == profile:
@@ -107,10 +113,10 @@ class Fleet:
             node = self._add(profile)
         else:
             self._unlink(node)
-            self.owners.leave(self._owner(node), node)
+            self.owners.remove_node(self._owner(node), node)
             node.renew(profile)
         self._link(node)
-        self.owners.join(self._owner(node), node)
+        self.owners.add_node(self._owner(node), node)
         self._write_profile(node)
         self._write_price(node)
         self._write_free(node, cards=True)
@@ -119,12 +125,12 @@ class Fleet:
         return not node.overcommitted
 
     def remove(self, node_id: str) -> bool:
-        """Forget a node and what was reserved there. Giving such a share back later changes nothing."""
+        """Remove a node with its reservations. Releasing one of them later has no effect."""
         node = self._nodes.pop(node_id, None)
         if node is None:
             return False
         self._unlink(node)
-        self.owners.leave(self._owner(node), node)
+        self.owners.remove_node(self._owner(node), node)
         self.prices.floors -= node.floor is not None
         self.newcomers -= node.is_newcomer
         self.banned -= node.banned
@@ -134,11 +140,11 @@ class Fleet:
         self._by_row[node.row] = None
         self._free_rows.append(node.row)
         self._mark_changed(node.row)
-        self.supply += 1  # the node a job must avoid may now be the only one left
+        self.supply += 1  # the node that a job must avoid may now be the only one left
         return True
 
     def set_available(self, node_id: str, available: bool, rest: NodeStatus | None = None) -> None:
-        """Whether it takes new work now, and if not, why (`NodeRecord.rest`)."""
+        """Set whether the node takes new work, and if not, why (`rest`)."""
         node = self._nodes.get(node_id)
         if node is None:
             return
@@ -149,7 +155,7 @@ class Fleet:
         self.supply += available
 
     def set_reliability(self, node_id: str, value: float, evidence: tuple[float, float] = (0.0, 0.0)) -> None:
-        """How far to rely on it, from 0 to 1, and from how much."""
+        """Set the node's reliability, from 0 to 1, and the evidence behind it."""
         node = self._nodes.get(node_id)
         if node is None:
             return
@@ -159,19 +165,19 @@ class Fleet:
             self.table.reliability[node.row] = stepped
             self._mark_changed(node.row)
 
-    def set_newcomer(self, node_id: str, owes: bool) -> None:
-        """Whether it is a newcomer: those of one owner may have one job of others at a time, the owner's own not counted."""
+    def set_newcomer(self, node_id: str, newcomer: bool) -> None:
+        """The newcomer nodes of one owner get one external job at a time between them."""
         node = self._nodes.get(node_id)
-        if node is None or node.is_newcomer == owes:
+        if node is None or node.is_newcomer == newcomer:
             return
-        self.newcomers += owes - node.is_newcomer
-        self.owners.leave(self._owner(node), node)
-        node.is_newcomer = self.table.newcomer[node.row] = owes
-        self.owners.join(self._owner(node), node)
-        self.supply += not owes
+        self.newcomers += newcomer - node.is_newcomer
+        self.owners.remove_node(self._owner(node), node)
+        node.is_newcomer = self.table.newcomer[node.row] = newcomer
+        self.owners.add_node(self._owner(node), node)
+        self.supply += not newcomer
 
     def set_cap(self, node_id: str, cap: int | None) -> None:
-        """Microcredits that jobs of others on its owner's nodes may be worth together; the owner's best node counts."""
+        """Cap the worth, in microcredits, of all external jobs on the owner's nodes. The owner's highest cap counts."""
         node = self._nodes.get(node_id)
         if node is None or node.cap == cap:
             return
@@ -183,7 +189,7 @@ class Fleet:
         return self.accounts.number(node.profile.owner)
 
     def set_integrity(self, node_id: str, *, streak: int, banned: bool) -> None:
-        """Its results in a row that were compared and agreed, and whether wrong ones keep it from jobs of others."""
+        """`streak`: consecutive verified results. `banned`: wrong results exclude it from external jobs."""
         node = self._nodes.get(node_id)
         if node is None:
             return
@@ -196,7 +202,7 @@ class Fleet:
             self.supply += not banned
 
     def set_submitter(self, account: str, score: float) -> None:
-        """How this account's jobs have treated other nodes. No ranking depends on it: gates that ask are about the moment."""
+        """Set a submitter's reputation score. No ranking depends on it, because its gate is judged at every placement."""
         stepped = float(_round_down(score))
         if stepped > self.submitter_score(account):
             self.supply += 1
@@ -206,7 +212,6 @@ class Fleet:
         return self._submitters.get(account, _NEWCOMER)
 
     def set_rules(self, node_id: str, rules: Rules) -> None:
-        """What its owner lets others do there."""
         node = self._nodes.get(node_id)
         if node is None or self.rules_of(node) == rules:
             return
@@ -218,7 +223,7 @@ class Fleet:
         return self.rulebook[int(self.table.rules[node.row])]
 
     def set_floor(self, node_id: str, floor: int | None) -> None:
-        """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
+        """Set the least its owner accepts, after the fee, for a unit-hour of the node's tier; None: any price."""
         node = self._nodes.get(node_id)
         if node is None or node.floor == floor:
             return
@@ -228,39 +233,35 @@ class Fleet:
         self.supply += 1
 
     def set_prices(self, market: Market) -> None:
-        """Follow the market: what it says holds for every placement from now on. No ranking depends on it."""
+        """Adopt the market's prices for all further placements. No ranking depends on them."""
         cheaper = self.prices.follow(market)
         if self._price_table is not market.table:
             self._price_table = market.table
             for node in self._nodes.values():
                 if node.floor:
                     self._write_floor(node, market)
-        if self._judge_floors() or cheaper:
+        if self.prices.judge_floors(slice(0, self.rows)) or cheaper:
             self.supply += 1
 
-    def reserve(
-        self, node_id: str, needs: Requirements, account: str = "", *, value: int = 0
-    ) -> Reservation | None:
-        """Set a job's share of a node aside; None if it does not fit. Checks capacity, newcomers and value only, and exactly.
+    def reserve(self, node_id: str, needs: Requirements, account: str = "", *, value: int = 0) -> Reservation | None:
+        """Reserve a job's share of a node; None if it does not fit.
 
-        What the node's own owner (`account`) runs there is no part of the market.
+        Checks exactly, but only capacity, the newcomer limit and the value. The owner's own jobs are not part of the market.
         """
         node = self._nodes.get(node_id)
         if node is None or not node.fits(needs):
             return None
         if account != node.profile.owner:
             owner = self._owner(node)
-            if (node.is_newcomer and self.owners.busy[owner]) or not self.owners.has_room(owner, value):
+            if (node.is_newcomer and self.owners.newcomer_jobs[owner]) or not self.owners.has_room(owner, value):
                 return None
         cards = node.pick_cards(needs)
         return None if cards is None else self._hold(node, needs, cards, account=account, value=value)
 
-    def adopt(
-        self, node_id: str, needs: Requirements, account: str = "", *, value: int = 0
-    ) -> Reservation | None:
-        """Count a job that runs there already, whether it fits or not; None if there is no such node.
+    def adopt(self, node_id: str, needs: Requirements, account: str = "", *, value: int = 0) -> Reservation | None:
+        """Reserve for a job that already runs on the node, whether it fits or not; None if there is no such node.
 
-        For a restarted hub, whose nodes come back with their jobs.
+        A restarted hub needs this when its nodes return with their jobs.
         """
         node = self._nodes.get(node_id)
         if node is None:
@@ -271,39 +272,18 @@ class Fleet:
         return self._hold(node, needs, cards, account=account, value=value)
 
     def release(self, node_id: str, reservation: Reservation) -> bool:
-        """Give a share back. False, and no change, if it is not held: it was given back, or the node left."""
+        """Release a reservation. False, without any change, if it was released before or the node left."""
         node = self._nodes.get(node_id)
-        if node is None or not node.let_go(reservation):
+        if node is None or not node.release(reservation):
             return False
         self._write_free(node, cards=bool(reservation.cards))
         self._count(node, reservation, -1)
         self.supply += 1
         return True
 
-    def free(self, node_id: str) -> Free:
-        """What is left of a node. Raises KeyError if it is not in the fleet."""
-        return self._nodes[node_id].free()
-
-    def profile(self, node_id: str) -> NodeProfile:
-        """Raises KeyError if it is not in the fleet."""
-        return self._nodes[node_id].profile
-
     def is_available(self, node_id: str) -> bool:
         node = self._nodes.get(node_id)
         return node is not None and bool(self.table.available[node.row])
-
-    def is_newcomer(self, node_id: str) -> bool:
-        node = self._nodes.get(node_id)
-        return node is not None and node.is_newcomer
-
-    def streak(self, node_id: str) -> int:
-        """0 for a node that is not here: nothing is known of it."""
-        node = self._nodes.get(node_id)
-        return 0 if node is None else node.streak
-
-    def row_of(self, node_id: str) -> int | None:
-        node = self._nodes.get(node_id)
-        return None if node is None else node.row
 
     def node_at(self, row: int) -> NodeRecord:
         node = self._by_row[row]
@@ -311,30 +291,39 @@ class Fleet:
             raise LookupError(f"row {row} is empty")
         return node
 
+    def streak(self, node_id: str) -> int:
+        """0 for an unknown node."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.streak
+
     def rows_called(self, *words: str) -> list[int]:
-        """The rows of the nodes that have one of these as id, name or URL."""
+        """The rows of the nodes with one of these words as id, name or URL."""
         return list(chain.from_iterable(self._called.get(word, ()) for word in words))
 
+    def owned_by(self, account: str, rows: Rows) -> Mask:
+        mask: Mask = self.table.owner[rows] == self.accounts.find(account)
+        return mask
+
     def rows_trusting(self, account: str) -> list[int]:
-        """The rows of the nodes that name this account as trusted; owners and `*` are columns."""
+        """The rows of the nodes that trust this account by name; owners and `*` are columns."""
         return list(self._trusting.get(account, ()))
 
     def changed_since(self, version: int) -> list[int] | None:
-        """Rows whose profile or reliability changed after `version`; None if that is too long ago."""
+        """The rows that changed after `version`; None if that is too long ago."""
         count = self.version - version
         if count > len(self._journal):
             return None
         return list(dict.fromkeys(self._journal[len(self._journal) - count :]))
 
     def _count(self, node: NodeRecord, held: Reservation, sign: int) -> None:
-        if held.stranger:
+        if held.external:
             self.owners.add(self._owner(node), jobs=sign * node.is_newcomer, value=sign * held.value)
 
     def _hold(
         self, node: NodeRecord, needs: Requirements, cards: Sequence[int], *, account: str, value: int
     ) -> Reservation:
         self._reservations += 1
-        stranger = account != node.profile.owner
+        external = account != node.profile.owner
         held = Reservation(
             number=self._reservations,
             cpu_milli=needs.cpu_milli,
@@ -342,9 +331,9 @@ class Fleet:
             disk_mb=needs.disk_mb,
             cards=tuple(cards),
             vram_mb=needs.vram_mb,
-            units=self._units(node, needs, cards) if stranger else 0,
-            stranger=stranger,
-            value=value if stranger else 0,
+            units=self._units(node, needs, cards) if external else 0,
+            external=external,
+            value=value if external else 0,
         )
         node.hold(held)
         self._count(node, held, 1)
@@ -356,9 +345,8 @@ class Fleet:
     def _units(self, node: NodeRecord, needs: Requirements, cards: Sequence[int]) -> int:
         if not cards:
             return needs.cpu_milli
-        # The size of the largest card is known with the row's class; finding it again would cost more.
-        card_mb = self.prices.gpu.card_mb(int(self.table.gpu_class[node.row])) if needs.vram_mb else 0
-        return units_of(needs, card_mb=card_mb)
+        # The row's class has the size of the largest card; computing it again would cost more.
+        return units_of(needs, card_mb=self.prices.gpu.card_mb(node.row) if needs.vram_mb else 0)
 
     def _add(self, profile: NodeProfile) -> NodeRecord:
         row = self._free_rows.pop() if self._free_rows else self._new_row()
@@ -380,6 +368,7 @@ class Fleet:
         if self.rows > len(self.table):
             self.table.grow(2 * len(self.table))
             self.features.grow(len(self.table))
+            self.prices.grow(len(self.table))
         return row
 
     def _link(self, node: NodeRecord) -> None:
@@ -420,31 +409,19 @@ class Fleet:
         table.network[row] = profile.network
 
     def _write_price(self, node: NodeRecord) -> None:
-        table, row, profile, prices = self.table, node.row, node.profile, self.prices
-        region, capacity = region_of(profile.region), profile.capacity
-        table.cpu_class[row] = prices.cpu.number(Zone(capacity.cpu_tier, region), 0, prices.market)
-        gpu_class = prices.gpu.number(Zone(capacity.tier, region), largest_card_mb(capacity), prices.market)
-        table.gpu_class[row] = gpu_class
+        row, prices, capacity = node.row, self.prices, node.profile.capacity
+        region = region_of(node.profile.region)
+        prices.cpu.write_class(row, Zone(capacity.cpu_tier, region), card_mb=0, market=prices.market)
+        card_mb = largest_card_mb(capacity)
+        prices.gpu.write_class(row, Zone(capacity.tier, region), card_mb=card_mb, market=prices.market)
         if prices.market is not None:
             self._write_floor(node, prices.market)
-            table.cpu_met[row] = table.cpu_floor[row] <= prices.cpu.net[table.cpu_class[row]]
-            table.gpu_met[row] = table.gpu_floor[row] <= prices.gpu.net[gpu_class]
+            prices.judge_floors(row)
 
     def _write_floor(self, node: NodeRecord, market: Market) -> None:
         capacity, floor = node.profile.capacity, node.floor or 0
-        self.table.gpu_floor[node.row] = floor
-        self.table.cpu_floor[node.row] = market.floor_in(
-            capacity.cpu_tier, node_tier=capacity.tier, floor=floor
-        )
-
-    def _judge_floors(self) -> bool:
-        """Whether each floor is met. True if one is that was not."""
-        table, prices, rows = self.table, self.prices, slice(0, self.rows)
-        cpu_met = table.cpu_floor[rows] <= prices.cpu.net[table.cpu_class[rows]]
-        gpu_met = table.gpu_floor[rows] <= prices.gpu.net[table.gpu_class[rows]]
-        opened = (cpu_met & ~table.cpu_met[rows]) | (gpu_met & ~table.gpu_met[rows])
-        table.cpu_met[rows], table.gpu_met[rows] = cpu_met, gpu_met
-        return bool(opened.any())
+        self.prices.gpu.floor[node.row] = floor
+        self.prices.cpu.floor[node.row] = market.floor_in(capacity.cpu_tier, node_tier=capacity.tier, floor=floor)
 
     def _write_free(self, node: NodeRecord, *, cards: bool) -> None:
         table, row, total = self.table, node.row, node.profile.capacity

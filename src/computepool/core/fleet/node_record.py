@@ -1,6 +1,6 @@
-"""One node's record: its profile, its cards, and what is reserved of it. Exact arithmetic on plain numbers.
+"""One node's record: its profile, its cards, and its reservations. Exact arithmetic on plain numbers.
 
-The fleet's columns are written from these records and never the other way round.
+The fleet's columns are derived from these records, never the other way round.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.resources import Gpu, NodeProfile, Requirements
 
-#: Cards of a node beyond this many are not lent. Each costs two columns for the whole fleet, whoever brings
-#: them.
+#: Further cards of a node are not lent: each one would cost two more columns for the whole fleet.
 GPUS_MAX = 16
 
 
@@ -20,15 +19,15 @@ GPUS_MAX = 16
 class Reservation:
     """What one job holds of a node."""
 
-    number: int  #: never given out twice by one fleet
+    number: int  #: unique within the fleet
     cpu_milli: int
     ram_mb: int
     disk_mb: int
-    cards: tuple[int, ...] = ()  #: indexes of the cards; the job is to see only these
-    vram_mb: int = 0  #: on each of the cards; 0 means that they are the job's alone
-    units: int = 0  #: thousandths of what the market counts; none on the submitter's own node
-    stranger: bool = False  #: the job is not the node owner's
-    value: int = 0  #: microcredits: what it may cost, if it is a stranger's
+    cards: tuple[int, ...] = ()  #: indexes of the cards; the job sees only these
+    vram_mb: int = 0  #: on each card; 0: the job has the cards to itself
+    units: int = 0  #: thousandths of market units; 0 on the submitter's own node
+    external: bool = False  #: the job belongs to an account other than the node's owner
+    value: int = 0  #: microcredits that an external job may cost
 
     @property
     def whole_cards(self) -> bool:
@@ -37,20 +36,20 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """What is left of a node. `vram_mb` has one entry a card."""
+    """The unreserved part of a node. `vram_mb` has one entry per card."""
 
     cpu_milli: int
     ram_mb: int
     disk_mb: int
     vram_mb: tuple[int, ...]
-    cards_idle: int  #: cards that no job is on
+    cards_idle: int  #: cards without a job
     jobs: int
-    overcommitted: bool  #: its jobs hold more than the node now says it has
+    overcommitted: bool  #: its jobs hold more than the node now has
 
 
 @dataclass(slots=True)
 class Card:
-    """One GPU. Its memory is divisible; a job that names no amount gets the whole card."""
+    """One GPU. Jobs share its memory; a job that names no amount gets the whole card."""
 
     tier: str
     total_mb: int
@@ -80,29 +79,28 @@ class NodeRecord:
     cpu_milli: int = 0  #: reserved
     ram_mb: int = 0
     disk_mb: int = 0
-    cpu_busy: int = 0  #: units that jobs without a card hold in the market
+    cpu_busy: int = 0  #: market units held by jobs without a card
     gpu_busy: int = 0
-    floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
-    is_newcomer: bool = False  #: a newcomer: one job of others at a time
-    strangers: int = 0  #: jobs of others that it holds
-    value: int = 0  #: what these may cost
-    #: what the jobs of others that its owner's nodes hold may be worth; None: anything
-    cap: int | None = None
-    evidence: tuple[float, float] = (0.0, 0.0)  #: what its successes and failures weigh
-    streak: int = 0  #: results in a row that were compared with other nodes' and agreed
-    banned: bool = False  #: results proven wrong: it gets no jobs of others
-    rest: NodeStatus | None = None  #: why it takes no new work, where that is known
+    floor: int | None = None  #: the least that its owner accepts for a unit-hour of its tier, in net microcredits
+    is_newcomer: bool = False  #: limited to one external job at a time
+    external_jobs: int = 0
+    value: int = 0  #: microcredits that its external jobs may cost
+    cap: int | None = None  #: the most that the external jobs on its owner's nodes may be worth; None: no limit
+    evidence: tuple[float, float] = (0.0, 0.0)  #: weights of its successes and failures
+    streak: int = 0  #: consecutive results that agreed with those of other nodes
+    banned: bool = False  #: gets no external jobs, because of wrong results
+    rest: NodeStatus | None = None  #: why it takes no new work, if known
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
     def renew(self, profile: NodeProfile) -> None:
-        """Take a new profile over and keep every reservation, even if it is more than the node now has."""
+        """Adopt a new profile and keep every reservation, even beyond what the node now has."""
         self.profile = profile
         self.cards = cards_of(profile.capacity.gpus)
         for held in self.reservations.values():
             self._apply_cards(held, 1)
 
     def fits(self, needs: Requirements) -> bool:
-        """Cores, RAM and disk; `pick_cards` answers for the cards."""
+        """Whether cores, RAM and disk suffice; `pick_cards` checks the cards."""
         total = self.profile.capacity
         return (
             total.cpu_milli - self.cpu_milli >= needs.cpu_milli
@@ -111,9 +109,9 @@ class NodeRecord:
         )
 
     def pick_cards(self, needs: Requirements, *, idle: bool = False) -> list[int] | None:
-        """The tightest cards that do, so that large ones stay whole; None if there are too few.
+        """The smallest sufficient cards, so that large ones stay whole; None if there are too few.
 
-        With `idle`, as if no job were on the node.
+        With `idle`, as if the node had no jobs.
         """
         count = cards_needed(needs)
         if not count:
@@ -136,8 +134,8 @@ class NodeRecord:
         self.reservations[held.number] = held
         self._apply(held, 1)
 
-    def let_go(self, held: Reservation) -> bool:
-        """False, and no change, if it is not held here."""
+    def release(self, held: Reservation) -> bool:
+        """False, without any change, if the reservation is not held here."""
         if self.reservations.get(held.number) != held:
             return False
         del self.reservations[held.number]
@@ -171,7 +169,7 @@ class NodeRecord:
         self.cpu_milli += sign * held.cpu_milli
         self.ram_mb += sign * held.ram_mb
         self.disk_mb += sign * held.disk_mb
-        self.strangers += sign * held.stranger
+        self.external_jobs += sign * held.external
         self.value += sign * held.value
         if held.cards:
             self.gpu_busy += sign * held.units
@@ -181,7 +179,7 @@ class NodeRecord:
 
     def _apply_cards(self, held: Reservation, sign: int) -> None:
         for index in held.cards:
-            if index < len(self.cards):  # a card may have been taken out of the machine meanwhile
+            if index < len(self.cards):  # the card may have been removed from the machine
                 self.cards[index].apply(held, sign)
 
 
@@ -190,5 +188,5 @@ def cards_of(gpus: Sequence[Gpu]) -> list[Card]:
 
 
 def cards_needed(needs: Requirements) -> int:
-    """How many cards a job takes: asking for VRAM alone means one."""
+    """The number of cards a job takes. VRAM without a number of cards means one."""
     return needs.gpus or int(needs.vram_mb > 0)

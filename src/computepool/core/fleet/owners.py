@@ -1,6 +1,6 @@
-"""Jobs of others that all nodes of an owner hold: a bound for one node alone would be met by bringing more of them.
+"""External jobs (jobs of other accounts) per owner: a limit per node would be evaded by adding nodes.
 
-Columns by the owner's number, as the nodes' rows name it. Soft state like the fleet's, of the nodes that are here.
+Columns indexed by the owner's number, as the rows of the fleet name it. Only nodes in the fleet count.
 """
 
 from __future__ import annotations
@@ -12,39 +12,38 @@ from numpy.typing import NDArray
 
 from computepool.core.fleet.node_record import NodeRecord
 
-#: No bound. Far below what would overflow when something is taken from it.
+#: No cap. Small enough that sums with it cannot overflow.
 UNBOUND = 2**60
 _ROWS_MIN = 64
 
 
-class Owners:
+class OwnerExposure:
     def __init__(self) -> None:
-        self.busy = np.zeros(_ROWS_MIN, np.int64)  #: jobs of others that newcomers hold
-        self.held = np.zeros(_ROWS_MIN, np.int64)  #: microcredits: what the jobs of others may cost
-        self.caps = np.full(_ROWS_MIN, UNBOUND, np.int64)  #: how much that may be
-        self.capped = 0  #: nodes with a bound
-        self._caps: dict[int, Counter[int]] = {}  #: how many nodes of an owner have each bound
+        self.newcomer_jobs = np.zeros(_ROWS_MIN, np.int64)  #: external jobs on the owner's newcomer nodes
+        self.value = np.zeros(_ROWS_MIN, np.int64)  #: microcredits that the external jobs may cost
+        self.caps = np.full(_ROWS_MIN, UNBOUND, np.int64)  #: the most that `value` may be
+        self.capped = 0  #: nodes with a cap
+        self._caps: dict[int, Counter[int]] = {}  #: for each owner, the number of nodes with each cap
 
-    def join(self, owner: int, node: NodeRecord) -> None:
-        """A node with all that it holds."""
+    def add_node(self, owner: int, node: NodeRecord) -> None:
         self._grow(owner)
-        self.add(owner, jobs=node.strangers if node.is_newcomer else 0, value=node.value)
+        self.add(owner, jobs=node.external_jobs if node.is_newcomer else 0, value=node.value)
         self.change_cap(owner, None, node.cap)
 
-    def leave(self, owner: int, node: NodeRecord) -> None:
-        self.add(owner, jobs=-node.strangers if node.is_newcomer else 0, value=-node.value)
+    def remove_node(self, owner: int, node: NodeRecord) -> None:
+        self.add(owner, jobs=-node.external_jobs if node.is_newcomer else 0, value=-node.value)
         self.change_cap(owner, node.cap, None)
 
     def add(self, owner: int, *, jobs: int, value: int) -> None:
-        self.busy[owner] += jobs
-        self.held[owner] += value
+        self.newcomer_jobs[owner] += jobs
+        self.value[owner] += value
 
     def has_room(self, owner: int, value: int) -> bool:
-        """One job may be worth more than the bound, if it is the only one: where it goes is decided before (gates.py)."""
-        return not value or not self.held[owner] or self.held[owner] + value <= self.caps[owner]
+        """A single job may exceed the cap if the owner holds nothing else; `gates.exposed` decides when that is right."""
+        return not value or not self.value[owner] or self.value[owner] + value <= self.caps[owner]
 
     def change_cap(self, owner: int, before: int | None, after: int | None) -> None:
-        """A node's bound. An owner is trusted as far as the best of its nodes; all are compared only where that one falls."""
+        """Replace one node's cap. The highest cap of an owner's nodes counts, so only its loss needs a look at all."""
         self._grow(owner)
         self.capped += (after is not None) - (before is not None)
         known = self._caps.setdefault(owner, Counter())
@@ -63,10 +62,10 @@ class Owners:
             del self._caps[owner]
 
     def _grow(self, owner: int) -> None:
-        while owner >= self.busy.size:
-            self.busy, self.held = (_double(column, 0) for column in (self.busy, self.held))
+        while owner >= self.value.size:
+            self.newcomer_jobs, self.value = (_double(column, 0) for column in (self.newcomer_jobs, self.value))
             self.caps = _double(self.caps, UNBOUND)
 
 
-def _double(column: NDArray[np.int64], rest: int) -> NDArray[np.int64]:
-    return np.append(column, np.full(column.size, rest, np.int64))
+def _double(column: NDArray[np.int64], fill: int) -> NDArray[np.int64]:
+    return np.append(column, np.full(column.size, fill, np.int64))

@@ -1,6 +1,6 @@
 """The columns behind the fleet: NumPy arrays that grow together, and small numbers for words.
 
-Dumb storage: the fleet writes it, the gates and the score read it.
+Storage only: the fleet writes it, gates and scores read it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-#: Columns are 32 bits wide: 2 PB of disk and two million cores. A node that claims more is cut off there.
+#: Columns are 32 bits wide: 2 PB of disk and two million cores. Larger claims are clipped.
 INT32_MAX = 2**31 - 1
 
 
 class Table:
-    """One entry a row in every column. A row that is not live means nothing."""
+    """One entry per row in every column. Rows that are not live are meaningless."""
 
     def __init__(self, rows: int) -> None:
         self.live = np.zeros(rows, np.bool_)
         self.available = np.zeros(rows, np.bool_)
-        # What is free is -1 where jobs hold more than the node has, so that not even a job that asks for 0
-        # fits.
+        # Free amounts are -1 where jobs hold more than the node has, so that not even a job that needs 0 fits.
         self.cpu_total = np.zeros(rows, np.int32)
         self.cpu_free = np.zeros(rows, np.int32)
         self.ram_total = np.zeros(rows, np.int32)
@@ -38,31 +37,22 @@ class Table:
         self.speed = np.zeros(rows, np.float32)
         self.region = np.zeros(rows, np.int32)
         self.mesh_version = np.zeros(rows, np.int32)
-        self.python = np.zeros(rows, np.uint32)  # a bit for each minor version, see pythons.py
+        self.python = np.zeros(rows, np.uint32)  # one bit per minor version, see pythons.py
         self.owner = np.zeros(rows, np.int32)
         self.level = np.zeros(rows, np.int8)
         self.trusts_everyone = np.zeros(rows, np.bool_)
-        self.lends_gpus = np.zeros(rows, np.bool_)  # to strangers
+        self.lends_gpus = np.zeros(rows, np.bool_)  # to other accounts
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything
         self.reliability = np.zeros(rows, np.float32)
-        self.newcomer = np.zeros(rows, np.bool_)  # one job of others at a time
-        self.banned = np.zeros(rows, np.bool_)  # three wrong results: nothing of others
+        self.newcomer = np.zeros(rows, np.bool_)  # one external job at a time
+        self.banned = np.zeros(rows, np.bool_)  # no external jobs, because of wrong results
         self.last_used = np.zeros(rows, np.int64)
-        # What jobs without and with a GPU cost there (numbers of classes, see row_prices.py), what the owner wants
-        # at least, and whether today's price pays that.
-        self.cpu_class = np.zeros(rows, np.intp)
-        self.gpu_class = np.zeros(rows, np.intp)
-        self.cpu_floor = np.zeros(rows, np.int64)
-        self.gpu_floor = np.zeros(rows, np.int64)
-        self.cpu_met = np.zeros(rows, np.bool_)
-        self.gpu_met = np.zeros(rows, np.bool_)
-        # In thousandths of cards: what no job is on, and (also for cores) what the market's jobs hold.
+        # In thousandths of cards (and of cores): what is unused, and what the market's jobs hold.
         self.gpu_free = np.zeros(rows, np.int64)
         self.cpu_busy = np.zeros(rows, np.int64)
         self.gpu_busy = np.zeros(rows, np.int64)
-        # Entry k holds the (k+1)-th largest card of every node: "two cards of 16 GB" is one comparison with
-        # entry 1.
+        # Entry k holds the (k+1)-th largest card of every node: "two cards of 16 GB" is one comparison with entry 1.
         self.vram_total: list[NDArray[np.int32]] = []
         self.vram_free: list[NDArray[np.int32]] = []
 
@@ -71,18 +61,16 @@ class Table:
 
     def grow(self, rows: int) -> None:
         for name, column in vars(self).items():
-            grown = [_grow(c, rows) for c in column] if isinstance(column, list) else _grow(column, rows)
-            setattr(self, name, grown)
+            setattr(self, name, [grown(c, rows) for c in column] if isinstance(column, list) else grown(column, rows))
 
     def make_ranks(self, cards: int) -> None:
-        """Have entries for nodes with this many cards."""
         while len(self.vram_free) < cards:
             self.vram_total.append(np.zeros(len(self), np.int32))
             self.vram_free.append(np.zeros(len(self), np.int32))
 
 
 class Interner:
-    """Small numbers for words, so that a column can hold them."""
+    """Numbers words, so that a column can hold them."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -98,17 +86,17 @@ class Interner:
         return self._words[number]
 
     def find(self, word: str) -> int:
-        """The number of a word, or -1, which no column holds, if no node ever brought it."""
+        """The number of a word; -1, which no column holds, if no node has ever used it."""
         return self._numbers.get(word, -1)
 
 
 def write_ranked(columns: list[NDArray[np.int32]], row: int, values: Sequence[int]) -> None:
-    """The largest into the first column, and so on; the columns beyond are left alone."""
+    """Write the largest value to the first column, and so on; further columns stay as they are."""
     for column, value in zip(columns, sorted(values, reverse=True), strict=False):
         column[row] = min(value, INT32_MAX)
 
 
-def _grow(column: NDArray[Scalar], rows: int) -> NDArray[Scalar]:
-    grown = np.zeros(rows, column.dtype)
-    grown[: column.size] = column
-    return grown
+def grown(column: NDArray[Scalar], rows: int) -> NDArray[Scalar]:
+    longer = np.zeros(rows, column.dtype)
+    longer[: column.size] = column
+    return longer

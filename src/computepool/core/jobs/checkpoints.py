@@ -1,8 +1,7 @@
-"""Checkpoints: when one may be kept, how much of the job's time it covers, and what each attempt of a chain is paid.
+"""Checkpoints: which ones are kept, how much of the job's time they cover, and what each attempt of a chain is paid.
 
-Pure rules. A run of a job may be made by several attempts, each going on from a checkpoint of the one before. All of
-them share the job's time limit and the money for one run; each is paid for its own time up to the checkpoint that
-was really used, as the hub's clock saw it.
+A run of a job may consist of several attempts, each resuming from a checkpoint of an earlier one. They share the job's
+time limit and the money for one run. Each is paid for its own time up to the checkpoint that was used, by the hub's clock.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from computepool.core.money.pricing import affordable_ms, charge_of
 
 
 class Refusal(StrEnum):
-    """Why a checkpoint is not kept. The job runs on, and the one before stays."""
+    """Why a checkpoint is not kept. The job continues, and the previous checkpoint stays."""
 
-    NOT_LIVE = "not_live"  #: the attempt is over, or another has the job
-    OLD = "old"  #: a newer one of the attempt is there
+    NOT_LIVE = "not_live"  #: the attempt is over, or another one has the job
+    OLD = "old"  #: a newer checkpoint of the attempt is kept already
     TOO_SOON = "too_soon"
-    PROGRESS = "progress"  #: less was done than at the attempt's one before
-    EMPTY = "empty"  #: there is nothing in it to go on from
+    PROGRESS = "progress"  #: less progress than at the attempt's previous checkpoint
+    EMPTY = "empty"  #: it has no files
 
     @property
     def sentence(self) -> str:
@@ -30,39 +29,27 @@ class Refusal(StrEnum):
 
 _SENTENCES = {
     Refusal.NOT_LIVE: "This attempt no longer has the job.",
-    Refusal.OLD: "A newer checkpoint of this attempt is there already.",
-    Refusal.TOO_SOON: "The checkpoint before this one was kept a moment ago.",
-    Refusal.EMPTY: "There is no file in it to go on from.",
-    Refusal.PROGRESS: "The progress is less than at the checkpoint before; a checkpoint cannot go back.",
+    Refusal.OLD: "A newer checkpoint of this attempt has already been kept.",
+    Refusal.TOO_SOON: "The previous checkpoint was kept only a moment ago.",
+    Refusal.EMPTY: "The checkpoint has no file to resume from.",
+    Refusal.PROGRESS: "The progress is less than at the previous checkpoint; a checkpoint cannot go back.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCheckpoint:
-    """The job's checkpoint of this moment, as far as the rules need it."""
+class Checkpoint:
+    """A kept or reported checkpoint, as far as the rules need it."""
 
     attempt_no: int
     seq: int
-    at_ms: int
+    at_ms: int  #: when the hub received it
     progress: float | None
-    last: bool  #: it was the attempt's last word: before a stop, or a move
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedCheckpoint:
-    """What a node says of a new one."""
-
-    attempt_no: int
-    seq: int
-    progress: float | None
-    last: bool
+    last: bool  #: it is the attempt's final checkpoint, before a stop or a move
     files: int = 1
 
 
-def refusal(
-    kept: StoredCheckpoint | None, reported: ReportedCheckpoint, *, now_ms: int, gap_ms: int
-) -> Refusal | None:
-    """None: it may be kept. The last word of an attempt is never too soon, but there is only one."""
+def refusal(kept: Checkpoint | None, reported: Checkpoint, *, gap_ms: int) -> Refusal | None:
+    """Why a checkpoint is not kept; None if it is. An attempt's one final checkpoint is never too soon."""
     if not reported.files:
         return Refusal.EMPTY
     if kept is None:
@@ -70,70 +57,59 @@ def refusal(
     same = kept.attempt_no == reported.attempt_no
     if same and reported.seq <= kept.seq:
         return Refusal.OLD
-    if now_ms - kept.at_ms < gap_ms and not (reported.last and not (same and kept.last)):
+    if reported.at_ms - kept.at_ms < gap_ms and not (reported.last and not (same and kept.last)):
         return Refusal.TOO_SOON
-    if (
-        same
-        and kept.progress is not None
-        and reported.progress is not None
-        and reported.progress < kept.progress
-    ):
+    if same and kept.progress is not None and reported.progress is not None and reported.progress < kept.progress:
         return Refusal.PROGRESS
     return None
 
 
 def progress_after(kept: float | None, reported: float | None) -> float | None:
-    """Never goes back: a job that goes on from a checkpoint may count what is left of it from 0 again."""
+    """Never decreases, although a job that resumes may count its remaining work from 0 again."""
     known = [share for share in (kept, reported) if share is not None]
     return max(known, default=None)
 
 
-def covered_ms(
-    *, reported_ms: int, leased_at_ms: int, now_ms: int, lane_left_ms: int, limit_left_ms: int
-) -> int:
-    """The attempt's own time up to its checkpoint: what the node says, within what anybody can have worked."""
+def covered_ms(*, reported_ms: int, leased_at_ms: int, now_ms: int, lane_left_ms: int, limit_left_ms: int) -> int:
+    """The attempt's own time up to its checkpoint: as reported by the node, but no more than is possible."""
     return max(0, min(reported_ms, now_ms - leased_at_ms, lane_left_ms, limit_left_ms))
 
 
 def earned_ms(longest_ms: int, progress: float | None) -> int:
-    """Of the job's time limit, the most that all checkpoints up to here may take, and be paid for: its share of the work.
+    """The most of the job's time limit that all checkpoints so far may cover and be paid for: the share of work done.
 
-    So one that claims no progress is worth nothing to who made it, and costs who goes on from it no time.
+    So a checkpoint that claims no progress earns nothing, and costs the attempt that resumes from it no time.
     """
     return 0 if progress is None else int(longest_ms * min(1.0, max(0.0, progress)))
 
 
 def left_ms(longest_ms: int, covered_before_ms: int) -> int:
-    """Of the job's time limit, what the attempts before have not used."""
+    """The part of the job's time limit that earlier attempts have not used."""
     return max(0, longest_ms - covered_before_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One attempt, and where it went on from: an earlier attempt, at a checkpoint after so much of its time."""
+    """One attempt, and the checkpoint that it resumed from."""
 
     number: int
     price: int
-    resumed_no: int | None
-    resumed_ms: int
+    resumed_no: int | None  #: the attempt that made the checkpoint
+    resumed_ms: int  #: that attempt's own time up to the checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
-    """What an attempt contributed to a run."""
-
     number: int
     billed_ms: int
     charge: int
 
 
-def contributions(
-    links: Mapping[int, Link], last: int, *, money: int, longest_ms: int
-) -> tuple[RunPart, ...]:
-    """What the attempts before `last` contributed to its run, oldest first; each within what money and time are left."""
+def contributions(links: Mapping[int, Link], last: int, *, money: int, longest_ms: int) -> tuple[RunPart, ...]:
+    """The contributions of the attempts before `last` to its run, oldest first, each within the remaining money and time."""
     chain: list[tuple[Link, int]] = []
     link = links[last]
-    # Numbers only go down: an attempt goes on from an earlier one. What says otherwise ends the chain.
+    # An attempt resumes from an earlier one, so numbers only decrease; anything else ends the chain.
     while link.resumed_no is not None and link.resumed_no < link.number and link.resumed_no in links:
         before = links[link.resumed_no]
         chain.append((before, link.resumed_ms))

@@ -1,7 +1,7 @@
-"""Compares the standard output that a node sent with what it reported, as far as that can be told.
+"""Compares the standard output that a node sent with what its report says of it.
 
-Pure rules. A report names the text by its digest and its length in characters; both are compared between runs. What the
-hub has of the text is compared with them here. Standard error is never compared.
+A report states the digest of the text and its length in characters, and both are compared between runs. Here they are
+compared with the text that the hub has. Standard error is never compared.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from enum import StrEnum
 
 
 class Finding(StrEnum):
-    WHOLE = "whole"  #: all of it is there, and it is what was reported
-    CUT = "cut"  #: so much was printed that not all of it is kept
-    LOST = "lost"  #: some is missing that the node should have sent
-    FALSE = "false"  #: it is not what was reported
+    WHOLE = "whole"  #: all of it is here, as reported
+    CUT = "cut"  #: not all of it is kept, because there was too much
+    LOST = "lost"  #: some text is missing that the node should have sent
+    FALSE = "false"  #: the text differs from what was reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a node says that a program printed."""
+    """What a node reports about the output of a program."""
 
     digest: str
     chars: int
@@ -29,9 +29,9 @@ class Claim:
 def compare_output(
     claim: Claim, *, kept_chars: int, sent_bytes: int, must_send_bytes: int, digest_kept: Callable[[], str]
 ) -> Finding:
-    """`sent_bytes`: of all that the node sent, also of what was not kept; from `must_send_bytes` on it may leave out the rest.
+    """`sent_bytes`: everything that the node sent, kept or not; a node may omit the rest after `must_send_bytes`.
 
-    `digest_kept` is called only where the text can be the whole.
+    `digest_kept` is called only if the kept text may be complete.
     """
     if kept_chars < claim.chars:
         return Finding.CUT if sent_bytes >= must_send_bytes else Finding.LOST

@@ -1,7 +1,7 @@
 """Supply and demand of every zone, in thousandths of units, from one hub's fleet and queue.
 
-What is offered counts while its floor is met, what runs counts on both sides, and what waits counts where it pays
-today's price. A job that may go to several zones is split over them as their capacity is.
+Offered units count if their floor is met. Busy units count as both supply and demand. Waiting jobs count if they pay the
+current price. A job that may run in several zones is divided among them in proportion to their capacity.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Units = NDArray[np.int64]
 
 @dataclass(slots=True)
 class ZoneCount:
-    """One zone as one hub sees it."""
+    """One zone as seen by one hub."""
 
     nodes: int = 0
     free: int = 0  #: offered at a floor that is met
-    dear: int = 0  #: offered at a floor that is not
-    busy: int = 0  #: held by jobs that pay
-    queued: int = 0  #: waiting, and paying today's price
-    floors: dict[int, int] = field(default_factory=dict)  #: net per unit-hour → units offered
-    ceilings: dict[int | None, int] = field(default_factory=dict)  #: gross per unit-hour → units waiting
+    unmet: int = 0  #: offered at a floor that is not met
+    busy: int = 0  #: held by paying jobs
+    queued: int = 0  #: required by waiting jobs that pay the current price
+    floors: dict[int, int] = field(default_factory=dict)  #: net price per unit-hour → units offered
+    ceilings: dict[int | None, int] = field(default_factory=dict)  #: gross price per unit-hour → units required
 
     @property
     def capacity(self) -> int:
@@ -47,11 +47,11 @@ class ZoneCount:
         return self.busy + self.queued
 
 
-class Counting:
-    """Counts one moment. Nodes may come and go while shapes are added: those that came do not count yet.
+class MarketCount:
+    """Supply and demand at one moment. Nodes that join while shapes are added do not count yet.
 
-    `others` is the capacity that other hubs count: everybody sees the whole queue, so each hub counts the part of
-    it that its own nodes are to the whole.
+    `others` is the capacity of other hubs. Every hub sees the whole queue, so each one counts only the part of demand that
+    corresponds to its own share of the capacity.
     """
 
     def __init__(self, fleet: Fleet, market: Market, others: Mapping[Zone, int] | None = None) -> None:
@@ -64,27 +64,25 @@ class Counting:
             side.count(self.zones)
 
     def add(self, shape: Shape, jobs: int) -> None:
-        """So many jobs of this shape wait. Those that no node could ever run, or that pay too little, do not count."""
+        """Count waiting jobs. Those that no node could ever run, or that pay too little, do not count."""
         side = self._sides[cards_needed(shape.requirements) > 0]
-        capacity, whole = self._able_in(shape, side)
+        capacity, total = self._able_in(shape, side)
         allowed = self._fleet.prices.within(shape)
         if allowed is not None:
             allowed = allowed[: capacity.size]
         paying = capacity if allowed is None else np.where(allowed, capacity, 0)
         elsewhere = self._elsewhere(shape)
         if not paying.any() and not elsewhere:
-            # Nobody's floor is met, or all are away: the whole demand is there, and must raise the price.
-            paying = whole if allowed is None else np.where(allowed, whole, 0)
+            # No floor is met, or all nodes are away: the demand still exists, and must raise the price.
+            paying = total if allowed is None else np.where(allowed, total, 0)
         units = side.units(shape.requirements)
         weights = paying.tolist()
-        for zone, part in zip(
-            side.zones, _split(jobs, units, weights=weights, beside=elsewhere), strict=True
-        ):
+        for zone, part in zip(side.zones, _split(jobs, units, weights=weights, beside=elsewhere), strict=True):
             if part:
                 self.zones[zone].queued += part
 
-    def show(self, shape: Shape, jobs: int) -> None:
-        """The same jobs among the ceilings, whether they pay today's price or not. For people."""
+    def add_ceilings(self, shape: Shape, jobs: int) -> None:
+        """Add the jobs' ceilings, whether they pay the current price or not. For display."""
         side = self._sides[cards_needed(shape.requirements) > 0]
         units = side.units(shape.requirements)
         parts = _split(jobs, units, weights=self._able_in(shape, side)[1].tolist())
@@ -94,20 +92,21 @@ class Counting:
                 most = None if shape.ceiling is None else shape.ceiling * MILLI // max(1, units[number])
                 levels[most] = levels.get(most, 0) + part
 
-    def show_floors(self) -> None:
+    def add_floors(self) -> None:
+        """Add the floors of all offers. For display."""
         for side in self._sides.values():
-            side.show_floors(self.zones)
+            side.add_floors(self.zones)
 
     def _able_in(self, shape: Shape, side: _Side) -> tuple[Units, Units]:
-        """By class: the capacity of the nodes that could run the shape, and all that they have."""
+        """By class: the capacity and the total units of the nodes that could run the shape."""
         key = (shape.requirements, shape.account)
         if key not in self._able:
             rows = able(self._fleet, shape)[: side.live.size] & side.live
-            self._able[key] = side.sums(side.capacity, rows), side.sums(side.whole, rows)
+            self._able[key] = side.sums(side.capacity, rows), side.sums(side.total, rows)
         return self._able[key]
 
     def _elsewhere(self, shape: Shape) -> int:
-        """The capacity of other hubs that the job may go to, as far as zones tell."""
+        """The capacity of other hubs in zones that suit the job."""
         needs = shape.requirements
         units = units_of(needs)
         regions = {region_of(region) for region in needs.regions}
@@ -118,44 +117,38 @@ class Counting:
             else:
                 fits = zone.tier in CPU_TIERS
             price = price_of(self._market.spot(zone), units)
-            if (
-                fits
-                and (not regions or zone.region in regions)
-                and (shape.ceiling is None or price <= shape.ceiling)
-            ):
+            if fits and (not regions or zone.region in regions) and (shape.ceiling is None or price <= shape.ceiling):
                 found += capacity
         return found
 
 
 class _Side:
-    """The fleet as jobs without, or with, a GPU see it."""
+    """The fleet from the point of view of jobs without, or with, a GPU."""
 
     def __init__(self, fleet: Fleet, *, cards: bool) -> None:
         table, rows = fleet.table, slice(0, fleet.rows)
-        self._classes = fleet.prices.gpu if cards else fleet.prices.cpu
-        self.zones = self._classes.zones()
-        self._class = (table.gpu_class if cards else table.cpu_class)[rows].copy()
-        self._floor = (table.gpu_floor if cards else table.cpu_floor)[rows].copy()
+        self._prices = fleet.prices.side(cards=cards)
+        self.zones = self._prices.zones()
+        self._class = self._prices.classes[rows].copy()
+        self._floor = self._prices.floor[rows].copy()
         self.live: Mask = table.live[rows] & (table.cards[rows] > 0) if cards else table.live[rows].copy()
-        # What only its owner's jobs may use is not for sale.
-        strangers = table.level[rows] >= int(Level.NAMESPACE)
+        # Nodes that run only trusted accounts' jobs are not for sale.
+        for_sale = table.level[rows] >= int(Level.NAMESPACE)
         if cards:
-            strangers &= table.lends_gpus[rows]
-        strangers |= table.trusts_everyone[rows]
+            for_sale &= table.lends_gpus[rows]
+        for_sale |= table.trusts_everyone[rows]
         free = (table.gpu_free if cards else table.cpu_free)[rows].astype(np.int64)
-        self._offered = np.where(self.live & table.available[rows] & strangers, np.maximum(free, 0), 0)
-        self._met = (table.gpu_met if cards else table.cpu_met)[rows].copy()
+        self._offered = np.where(self.live & table.available[rows] & for_sale, np.maximum(free, 0), 0)
+        self._met = self._prices.met[rows].copy()
         self._busy = np.where(self.live, (table.gpu_busy if cards else table.cpu_busy)[rows], 0)
         self.capacity = np.where(self._met, self._offered, 0) + self._busy
-        self.whole = (
-            table.cards[rows].astype(np.int64) * MILLI if cards else table.cpu_total[rows].astype(np.int64)
-        )
+        self.total = table.cards[rows].astype(np.int64) * MILLI if cards else table.cpu_total[rows].astype(np.int64)
 
     def units(self, needs: Requirements) -> list[int]:
-        return self._classes.units(needs)[: len(self.zones)]
+        return self._prices.units(needs)[: len(self.zones)]
 
     def sums(self, amounts: Units, rows: Mask) -> Units:
-        """By class, over these rows. In whole numbers, which `bincount` with weights would not be."""
+        """The sums by class over these rows, as integers, which weighted `bincount` would not give."""
         found = np.zeros(len(self.zones), np.int64)
         np.add.at(found, self._class, np.where(rows, amounts, 0))
         return found
@@ -163,17 +156,17 @@ class _Side:
     def count(self, zones: dict[Zone, ZoneCount]) -> None:
         nodes = self.sums(np.ones_like(self.capacity), self.live).tolist()
         free = self.sums(self._offered, self._met).tolist()
-        dear = self.sums(self._offered, ~self._met).tolist()
+        unmet = self.sums(self._offered, ~self._met).tolist()
         busy = self.sums(self._busy, self.live).tolist()
         for number, zone in enumerate(self.zones):
             if nodes[number]:  # a class outlives its nodes
                 found = zones.setdefault(zone, ZoneCount())
                 found.nodes += nodes[number]
                 found.free += free[number]
-                found.dear += dear[number]
+                found.unmet += unmet[number]
                 found.busy += busy[number]
 
-    def show_floors(self, zones: dict[Zone, ZoneCount]) -> None:
+    def add_floors(self, zones: dict[Zone, ZoneCount]) -> None:
         offering = np.flatnonzero(self._offered > 0)
         prices, level = np.unique(self._floor[offering], return_inverse=True)
         keys, which = np.unique(self._class[offering] * prices.size + level, return_inverse=True)
@@ -186,9 +179,9 @@ class _Side:
 
 
 def _split(jobs: int, units: Sequence[int], *, weights: Sequence[int], beside: int = 0) -> list[int]:
-    """The units of these jobs, divided as the weights are. Exact: where a unit is the same everywhere, none is lost.
+    """The units of these jobs, divided in proportion to the weights. If units are equal everywhere, rounding loses none.
 
-    `beside` is a weight that takes its share too, which is nobody's here.
+    `beside` is the weight of a share that is counted elsewhere.
     """
     total = sum(weights) + beside
     if not total:
@@ -201,7 +194,7 @@ def _split(jobs: int, units: Sequence[int], *, weights: Sequence[int], beside: i
 
 
 def merge(levels: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """At most so many (price, units), neighbours taken together under the last of their prices."""
+    """At most `most` levels (price, units): neighbours are merged under the last of their prices."""
     size = max(1, -(-len(levels) // most))
     groups = [levels[start : start + size] for start in range(0, len(levels), size)]
     return [(group[-1][0], sum(units for _, units in group)) for group in groups]

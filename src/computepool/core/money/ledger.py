@@ -1,7 +1,7 @@
-"""Ledger rules: the legs of every movement of money, and the hash that chains them. Values in, legs out.
+"""Ledger rules: the legs of every transfer of money, and the hash that chains them.
 
-A leg moves an amount from one ledger account (debit) to another (credit), in one row, so money can neither appear nor
-vanish. Legs of zero are left out. The name of a ledger account says whose it is and what for:
+A leg is one row that moves an amount from one ledger account (debit) to another (credit), so money can neither appear nor
+vanish. Legs of zero are omitted. The name of a ledger account states its purpose and owner:
 
     user:<account>    to spend          escrow:<account>  held for unfinished jobs
     earn:<account>    earned, maturing  owner:<account>   earned and matured: to spend or to pay out
@@ -24,7 +24,7 @@ FEES = "platform:fees"
 PROMO = "platform:promo"
 LOSS = "platform:loss"
 BANK = "ext:bank"
-#: Where money enters the pool; their balances are what the pool owes the outside, below zero.
+#: Money enters the pool here. Their negative balances are the pool's debt to the outside.
 OVERDRAWN: frozenset[str] = frozenset({PROMO, BANK})
 GENESIS = "0" * 64
 
@@ -34,7 +34,7 @@ class Kind(StrEnum):
     PAY = "pay"
     FEE = "fee"
     REFUND = "refund"
-    TAKE_BACK = "take_back"  #: pay and fee of a result that was proven wrong while they were held back
+    TAKE_BACK = "take_back"  #: pay and fee of a result that was proven wrong before they matured
     MATURE = "mature"
     GRANT = "grant"  #: at sign-up, from platform:promo
     TOP_UP = "top_up"  #: by an operator: paid in (ext:bank) or given (platform:promo)
@@ -73,24 +73,21 @@ def payout(payout_id: str) -> str:
 def _legs(*legs: Leg) -> list[Leg]:
     for leg in legs:
         if leg.amount < 0 or leg.amount > AMOUNT_MAX or leg.debit == leg.credit:
-            raise InvariantViolation(
-                f"a transfer of {leg.amount} from {leg.debit} to {leg.credit} is not possible"
-            )
+            raise InvariantViolation(f"a transfer of {leg.amount} from {leg.debit} to {leg.credit} is not possible")
     return [leg for leg in legs if leg.amount]
 
 
 def hold(account_id: str, *, amount: int, earned: int) -> list[Leg]:
-    """Set money aside; `earned` of it comes from matured earnings, and is the last to be spent."""
+    """Set money aside. `earned` of it comes from matured earnings, and is spent last."""
     held = escrow(account_id)
     return _legs(
-        Leg(user(account_id), held, amount - earned, Kind.HOLD),
-        Leg(owner(account_id), held, earned, Kind.HOLD),
+        Leg(user(account_id), held, amount - earned, Kind.HOLD), Leg(owner(account_id), held, earned, Kind.HOLD)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How a hold is used up: pay + fee + refund = hold."""
+    """How a hold is divided: pay + fee + refund = hold."""
 
     pay: int
     fee: int
@@ -99,7 +96,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShare:
-    """What one more run of the same job brings its owner and the platform."""
+    """The shares of the owner and the platform in one further run of a job."""
 
     owner_id: str
     pay: int
@@ -119,12 +116,10 @@ def split(*, held: int, charge: int, table: PriceTable, others: Sequence[RunShar
     return Split(pay=charge - fee, fee=fee, refund=rest - charge)
 
 
-def settle(
-    account_id: str, *, owner_id: str, parts: Split, earned: int, others: Sequence[RunShare] = ()
-) -> list[Leg]:
-    """Resolve a hold: the node's owner is paid, the platform takes its fee, the rest goes back where it came from.
+def settle(account_id: str, *, owner_id: str, parts: Split, earned: int, others: Sequence[RunShare] = ()) -> list[Leg]:
+    """Resolve a hold: pay the node's owner and the platform's fee, and return the rest to where it came from.
 
-    `others` confirmed the result, and are paid like the first.
+    `others` confirmed the result and are paid in the same way.
     """
     held, back = escrow(account_id), min(parts.refund, earned)
     return _legs(
@@ -138,15 +133,13 @@ def settle(
 
 
 def release(account_id: str, *, amount: int, earned: int) -> list[Leg]:
-    """Resolve a hold without a charge."""
     return settle(account_id, owner_id=account_id, parts=Split(pay=0, fee=0, refund=amount), earned=earned)
 
 
 def take_back(account_id: str, *, owner_id: str, pay: int, fee: int) -> list[Leg]:
-    """What a result cost that was wrong, from where it lies to who paid it. Only what has not matured is there."""
+    """Return the cost of a wrong result to who paid it. Only earnings that have not matured are available for that."""
     return _legs(
-        Leg(earn(owner_id), user(account_id), pay, Kind.TAKE_BACK),
-        Leg(FEES, user(account_id), fee, Kind.TAKE_BACK),
+        Leg(earn(owner_id), user(account_id), pay, Kind.TAKE_BACK), Leg(FEES, user(account_id), fee, Kind.TAKE_BACK)
     )
 
 
@@ -175,7 +168,6 @@ def return_payout(account_id: str, *, payout_id: str, amount: int) -> list[Leg]:
 
 
 def deltas(legs: Iterable[Leg]) -> dict[str, int]:
-    """How each ledger account changes."""
     changes: dict[str, int] = {}
     for leg in legs:
         changes[leg.debit] = changes.get(leg.debit, 0) - leg.amount
@@ -183,12 +175,12 @@ def deltas(legs: Iterable[Leg]) -> dict[str, int]:
     return changes
 
 
-#: What the chain covers of a transfer, in this order.
+#: The fields of a transfer that the chain covers, in this order.
 CHAINED = ("seq", "tx_key", "leg", "debit", "credit", "amount", "kind", "job_id", "ref", "at_ms")
 
 
 def chain_hash(previous: str, row: Mapping[str, object]) -> str:
-    """No field may contain a line break; then no two rows have one text."""
+    """Fields must not contain line breaks, so that different rows have different texts."""
     parts = [previous, *("" if row[name] is None else str(row[name]) for name in CHAINED)]
-    # Texts come from people; one that UTF-8 cannot hold must not keep money from moving.
+    # Text that people wrote may not be valid UTF-8, which must not block a transfer.
     return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""The market: one posted price for each zone, moved by demand. Floors and ceilings decide who takes part, never the price."""
+"""The market: one posted price per zone, moved by demand. Floors and ceilings decide who takes part, never the price."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from computepool.core.money.money import AMOUNT_MAX
 from computepool.core.money.pricing import PPM, PriceTable, Zone, price_of, units_of, zone_of
 from computepool.core.resources import CPU_TIERS, Capacity, NodeProfile, Shape
 
-#: A zone is in balance when three quarters of its units are wanted: a little is always free for whoever comes next.
+#: A zone is in balance at a demand of three quarters of its units, so that some are always free for the next job.
 TARGET = (3, 4)
-#: The most that one tick moves a price, and how steeply: as far as demand is off the target. Larger steps swing
-#: (beyond a half they never settle), and so does a smoothed signal, because it lags.
+#: The most that one tick moves a price, which is proportional to the distance from the target. Larger steps oscillate
+#: (above a half they never settle), and so does a smoothed signal, because it lags.
 STEP_PPM_MAX = 50_000
-#: A card that claims more memory than this counts as this large, so that a column can hold it.
+#: Larger claims of card memory are clipped, so that a column can hold them.
 _CARD_MB_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one job would cost on one node now, and how that comes about."""
+    """The current price of one job on one node, with its factors."""
 
     zone: Zone
     spot: int  #: per unit-hour
@@ -29,15 +29,15 @@ class Offer:
 
 
 def spot_bounds(table: PriceTable, zone: Zone) -> tuple[int, int]:
-    """Between these the spot price stays. A table of extreme numbers must not lead out of 64 bits."""
+    """The range of the spot price, clipped to amounts that fit 64 bits."""
     low, high = table.bounds(zone)
     return min(low, AMOUNT_MAX), min(high, AMOUNT_MAX)
 
 
 def next_spot(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> int:
-    """The price of the next tick, in whole numbers. Nobody's own floor or ceiling is in it: they only move who counts.
+    """The price after the next tick. Individual floors and ceilings only affect capacity and demand.
 
-    `demand` must leave out jobs that do not pay `spot`: with them, the price would run away from everybody.
+    `demand` must not include jobs that do not pay `spot`, or else the price would rise without bound.
     """
     part, whole = TARGET
     if capacity > 0:
@@ -51,7 +51,7 @@ def next_spot(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int])
 
 
 class Market:
-    """The prices in force. Soft state: the store keeps them, this is what the hub computes with."""
+    """The current prices, in memory. The database has them, too."""
 
     def __init__(self, table: PriceTable) -> None:
         self.table = table
@@ -61,7 +61,7 @@ class Market:
         return spot_bounds(self.table, zone)
 
     def spot(self, zone: Zone) -> int:
-        """Per unit-hour; the reference until the zone's first tick."""
+        """Per unit-hour. The reference price until the zone's first tick."""
         low, high = self.bounds(zone)
         return max(low, min(high, self.spots.get(zone, self.table.reference(zone))))
 
@@ -74,9 +74,9 @@ class Market:
         return Offer(zone, spot, units, price, self.table.version)
 
     def floor_in(self, tier: str, *, node_tier: str, floor: int) -> int:
-        """A node's floor, posted for a unit of its own tier, for jobs that pay the price of `tier`.
+        """A node's floor, which is stated for its own tier, converted for jobs that pay the price of `tier`.
 
-        Rounded up: an owner never gets less than the floor, not even by a crumb.
+        Rounded up, so that an owner never gets less than the floor.
         """
         if tier == node_tier or tier not in CPU_TIERS:
             return floor

@@ -1,4 +1,4 @@
-"""Credits as whole numbers of microcredits: one credit is one rupee is 1 000 000. No float ever touches money."""
+"""Credits as whole numbers of microcredits: one credit is one rupee, or 1 000 000 microcredits. Money is never a float."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from computepool.core.errors import BadRequest
 
 CREDIT = 1_000_000
-#: Far from the end of 64 bits, and exact in a browser, whose numbers end at 2**53.
+#: Far below 2**63, and exact in a browser, whose integers end at 2**53.
 AMOUNT_MAX = 9_000_000_000_000_000
 _DECIMALS = 6
 _WRITTEN = re.compile(r"(\d{1,30})(?:\.(\d{1,6}))?", re.ASCII)
 
 
 def parse_credits(text: str, *, field: str | None = None) -> int:
-    """`12.5` → 12 500 000. Refuses signs, exponents and more than six decimals: what is typed is what moves."""
+    """`12.5` → 12 500 000. Refuses signs, exponents and more than six decimals, so nothing is rounded."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         raise BadRequest(
@@ -29,13 +29,13 @@ def parse_credits(text: str, *, field: str | None = None) -> int:
 
 
 def round_down(amount: int) -> int:
-    """To a hundredth, or to two digits that say something where there is less: nobody is promised more than there is."""
+    """To hundredths, or to two significant digits if less: nobody is promised more than there is."""
     step = _step(amount)
     return amount // step * step
 
 
 def round_up(amount: int) -> int:
-    """The same, upwards: a price that is shown is enough to pay it."""
+    """As `round_down`, but upwards: paying the displayed price is enough."""
     return -round_down(-amount)
 
 
@@ -45,7 +45,7 @@ def _step(amount: int) -> int:
 
 
 def format_credits(amount: int, *, decimals: int = 2) -> str:
-    """For people: at least `decimals` places, and as many more as the amount really has."""
+    """With at least `decimals` decimals, and more if the amount has them."""
     sign = "-" if amount < 0 else ""
     whole, fraction = divmod(abs(amount), CREDIT)
     digits = f"{fraction:0{_DECIMALS}d}".rstrip("0").ljust(decimals, "0")
@@ -53,6 +53,6 @@ def format_credits(amount: int, *, decimals: int = 2) -> str:
 
 
 def free_or_reserved(hold: int) -> str:
-    """To a submitter who has a node that could run the job: why money is set aside although it may cost nothing."""
+    """For a submitter with an able node of their own: why money is reserved although the job may be free."""
     reserved = f" (at most {format_credits(hold)} reserved if others run it)" if hold else ""
     return f"Free on your own node{reserved}."

@@ -1,57 +1,55 @@
-"""The life of a payout: states, the transition table, what makes an amount and a target valid, who must approve, and
-what an answer of the bank means.
+"""The life of a payout: states and transitions, valid amounts and targets, approvals, and the meaning of the bank's answers.
 
-The money is set aside when a payout is asked for, and stays so until the bank has given a definite answer. An answer
-that was lost is *unknown*, never failed: only a definite no brings the money back, and only a definite yes lets it go.
+The money is set aside when a payout is requested, and stays so until the bank has given a definite answer. A lost answer
+means *unknown*, never failed: only a definite refusal returns the money, and only a definite confirmation releases it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from computepool.core.backoff import doubled
 from computepool.core.errors import BadRequest
 from computepool.core.money.money import CREDIT, format_credits
 
 PAISA = CREDIT // 100
 UPI_LENGTH = (3, 256)
-#: `next_try_ms` of a payout that nobody has to ask about.
+#: `next_try_ms` of a payout that needs no further requests.
 NEVER_MS = 2**62
-_WORDS_MAX = 200
+_DETAIL_MAX = 200
 
 _UPI = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _IFSC = re.compile(r"[A-Z]{4}0[A-Z0-9]{6}", re.ASCII)
 _ACCOUNT_NUMBER = re.compile(r"[0-9]{9,18}", re.ASCII)
-#: What banks take as a name: letters, digits, spaces and a few signs, 3 to 120 of them.
+#: Names that banks accept: 3 to 120 letters, digits, spaces and a few punctuation marks.
 _HOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9 '._/()-]{1,118}[A-Za-z0-9.)]", re.ASCII)
 
 
 class PayoutState(StrEnum):
-    REQUESTED = "requested"  #: the money is set aside; waits for an administrator
+    REQUESTED = "requested"  #: the money is set aside; the payout waits for an administrator
     RESERVED = "reserved"  #: goes to the bank next
-    SUBMITTED = "submitted"  #: given to the bank, or about to be: it cannot be called back
-    UNKNOWN = "unknown"  #: the bank's answer was lost; we ask until it is clear
+    SUBMITTED = "submitted"  #: sent to the bank, or about to be: it cannot be recalled
+    UNKNOWN = "unknown"  #: the bank's answer was lost; the hub asks until it is clear
     PAID = "paid"
-    FAILED = "failed"  #: the bank said no; the money is back
-    REJECTED = "rejected"  #: by an administrator, or cancelled by its owner, before the bank had it; the money is back
+    FAILED = "failed"  #: the bank refused it; the money is back
+    #: by an administrator, or cancelled by its owner, before it was sent to the bank; the money is back
+    REJECTED = "rejected"
 
 
-class Why(StrEnum):
-    """Why a payout is as it is. Stable words; people get a sentence made from them."""
+class PayoutReason(StrEnum):
+    """The reason for a payout's state. The words are stable; people see a sentence made from them."""
 
     FIRST = "first_payout"
     LARGE = "large_payout"
     READY = "ready"
-    SECOND = "second_person"  #: one administrator has approved it; another one must, too
+    SECOND = "second_person"  #: one administrator has approved it; a second one must, too
     APPROVED = "approved"
     SENDING = "sending"
     PROCESSING = "processing"
     NO_ANSWER = "no_answer"
-    #: sent a second time, it was refused; what became of the first time is not known
-    REFUSED_AGAIN = "refused_again"
+    REFUSED_AGAIN = "refused_again"  #: the second try was refused, and the outcome of the first one is unknown
     BANK_PAID = "bank_paid"
     BANK_REFUSED = "bank_refused"
     MARKED_PAID = "marked_paid"
@@ -61,11 +59,11 @@ class Why(StrEnum):
 
 
 DECIDED: frozenset[PayoutState] = frozenset({PayoutState.PAID, PayoutState.FAILED, PayoutState.REJECTED})
-#: Decided, and the money went back to its owner.
+#: Decided, and the money was returned to its owner.
 RETURNED: frozenset[PayoutState] = frozenset({PayoutState.FAILED, PayoutState.REJECTED})
 #: The bank may have it.
 AT_THE_BANK: frozenset[PayoutState] = frozenset({PayoutState.SUBMITTED, PayoutState.UNKNOWN})
-#: Nobody outside knows of it yet.
+#: Not yet sent to the bank.
 CANCELLABLE: frozenset[PayoutState] = frozenset({PayoutState.REQUESTED, PayoutState.RESERVED})
 
 _NEXT: dict[PayoutState, frozenset[PayoutState]] = {
@@ -80,7 +78,7 @@ def may_become(before: PayoutState, after: PayoutState) -> bool:
     return after in _NEXT.get(before, frozenset())
 
 
-# where the money goes
+# targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ Target = UpiTarget | BankTarget
 
 
 def upi_target(text: str) -> UpiTarget:
-    """Upper and lower case are one UPI id."""
+    """UPI ids are case-insensitive."""
     least, most = UPI_LENGTH
     if not least <= len(text) <= most or not _UPI.fullmatch(text):
         raise BadRequest(
@@ -138,17 +136,15 @@ def bank_target(*, account_number: str, ifsc: str, name: str) -> BankTarget:
 
 
 def target_to_json(target: Target) -> str:
-    if isinstance(target, UpiTarget):
-        return json.dumps({"upi": target.upi})
-    return json.dumps({"account_number": target.account_number, "ifsc": target.ifsc, "name": target.name})
+    return json.dumps(asdict(target))
 
 
 def target_from_json(text: str) -> Target:
     values = json.loads(text)
-    return UpiTarget(values["upi"]) if "upi" in values else BankTarget(**values)
+    return UpiTarget(**values) if "upi" in values else BankTarget(**values)
 
 
-# how much
+# amounts
 
 
 def check_amount(amount: int, *, least: int) -> None:
@@ -169,122 +165,123 @@ def paise_of(amount: int) -> int:
 
 
 def rupees_of(amount: int) -> str:
-    """For the bank: `1234.50`, without separators."""
+    """`1234.50`, without separators."""
     rupees, paise = divmod(paise_of(amount), 100)
     return f"{rupees}.{paise:02d}"
 
 
-# who must say yes
+# approvals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRules:
-    first: bool  #: the first payout of an account needs an administrator
-    above: int  #: so does every one above this many microcredits
-    two_persons: bool  #: who asked for it may not be the one who approves
+    first: bool  #: the first payout of an account needs an approval
+    above: int  #: payouts of more microcredits than this need an approval
+    not_own: bool  #: nobody approves their own payout
+    two_approvals: bool  #: two administrators must approve, neither of them the owner
 
 
-def needs_approval(amount: int, rules: ApprovalRules, *, paid_before: bool) -> Why | None:
+def needs_approval(amount: int, rules: ApprovalRules, *, paid_before: bool) -> PayoutReason | None:
     if amount > rules.above:
-        return Why.LARGE
-    return Why.FIRST if rules.first and not paid_before else None
+        return PayoutReason.LARGE
+    return PayoutReason.FIRST if rules.first and not paid_before else None
 
 
-def may_approve(rules: ApprovalRules, *, requester: str, approver: str) -> bool:
-    return not rules.two_persons or requester != approver
+def approver_refusal(rules: ApprovalRules, *, owner: str, approver: str, approved_by: str | None) -> str | None:
+    """Why this administrator may not approve a payout that waits for approval; None if they may."""
+    if approver == owner and (rules.not_own or rules.two_approvals):
+        return "Another administrator must approve your own payout."
+    if approver == approved_by and rules.two_approvals:
+        return "You have already approved it; another administrator must approve it, too."
+    return None
 
 
-# what the bank says
+# answers of the bank
 
 
-class Word(StrEnum):
+class BankStatus(StrEnum):
     PAID = "paid"
-    PROCESSING = "processing"  #: it has the order and works on it
-    REFUSED = "refused"  #: a definite no: this was not paid and will not be
+    PROCESSING = "processing"  #: the bank has the order and works on it
+    REFUSED = "refused"  #: definite: the payout was not made and will not be
     UNCLEAR = "unclear"  #: no answer, or one that says nothing about the payout
-    ABSENT = "absent"  #: it knows of no such order; that may still be on its way
+    ABSENT = "absent"  #: the bank does not know the order, which may still be on its way
 
 
 @dataclass(frozen=True, slots=True)
 class BankReply:
-    word: Word
+    status: BankStatus
     ref: str | None = None  #: the bank's own id for the payout
-    words: str = ""  #: why, as the bank put it
+    detail: str = ""  #: the bank's explanation
 
 
 class BankRequest(StrEnum):
-    """What was said before the answer."""
+    """The request that an answer belongs to."""
 
-    SUBMIT = "submit"  #: for the first time: nobody has sent this order before
-    SUBMIT_AGAIN = "submit_again"  #: an order that the bank may have had before
-    LOOK_UP = "look_up"  #: or the bank spoke by itself
+    SUBMIT = "submit"  #: the first time that this order is sent
+    SUBMIT_AGAIN = "submit_again"  #: the bank may have received this order before
+    LOOK_UP = "look_up"  #: also for messages that the bank sent unasked
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     state: PayoutState
-    why: Why
+    why: PayoutReason
 
 
 def judge(answer: BankReply, request: BankRequest) -> Step | None:
-    """Where the answer leads. None: it tells nothing new.
+    """What follows from an answer; None if nothing does.
 
-    A refusal ends a payout only where it cannot be about another copy of the order: the first time it is sent, or when
-    the bank says so of the order it has.
+    A refusal ends a payout only if it cannot concern another copy of the order: when the order is sent for the first time,
+    or when the bank states it about the order it has.
     """
-    if answer.word is Word.PAID:
-        return Step(PayoutState.PAID, Why.BANK_PAID)
-    if answer.word is Word.PROCESSING:
-        return Step(PayoutState.SUBMITTED, Why.PROCESSING)
-    if answer.word is Word.REFUSED and request is BankRequest.SUBMIT_AGAIN:
-        return Step(PayoutState.UNKNOWN, Why.REFUSED_AGAIN)
-    if answer.word is Word.REFUSED:
-        return Step(PayoutState.FAILED, Why.BANK_REFUSED)
+    if answer.status is BankStatus.PAID:
+        return Step(PayoutState.PAID, PayoutReason.BANK_PAID)
+    if answer.status is BankStatus.PROCESSING:
+        return Step(PayoutState.SUBMITTED, PayoutReason.PROCESSING)
+    if answer.status is BankStatus.REFUSED and request is BankRequest.SUBMIT_AGAIN:
+        return Step(PayoutState.UNKNOWN, PayoutReason.REFUSED_AGAIN)
+    if answer.status is BankStatus.REFUSED:
+        return Step(PayoutState.FAILED, PayoutReason.BANK_REFUSED)
     if request is BankRequest.LOOK_UP:
         return None
-    return Step(PayoutState.UNKNOWN, Why.NO_ANSWER)
+    return Step(PayoutState.UNKNOWN, PayoutReason.NO_ANSWER)
 
 
 def contradicts(state: PayoutState, answer: BankReply) -> bool:
-    """What a person must look at: the ledger has it one way, and the bank says the other.
+    """Whether the bank contradicts the ledger, so that a person must investigate.
 
-    `processing` is no contradiction: what a bank tells may come late.
+    `processing` is no contradiction, because messages of a bank may arrive late.
     """
     if state is PayoutState.PAID:
-        return answer.word is Word.REFUSED
-    return state in RETURNED and answer.word is Word.PAID
+        return answer.status is BankStatus.REFUSED
+    return state in RETURNED and answer.status is BankStatus.PAID
 
 
 class Absence(StrEnum):
     """What to do about an order that the bank does not know."""
 
-    SEND_AGAIN = "send_again"  #: under the same key, so that it can only be one payment
+    SEND_AGAIN = "send_again"  #: with the same key, so that there is only one payment
     WAIT = "wait"
-    GIVE_UP = "give_up"  #: the bank refuses it and has never had it
+    GIVE_UP = "give_up"  #: the bank refuses the order and has never had it
 
 
-def judge_absence(*, why: Why, known: bool, silent_ms: int, certain_ms: int) -> Absence:
-    """`known`: the bank has once told its own id for it. `silent_ms`: since the last time it was sent."""
+def judge_absence(*, why: PayoutReason, known: bool, silent_ms: int, certain_ms: int) -> Absence:
+    """`known`: the bank has stated its own id for the order before. `silent_ms`: time since the order was last sent."""
     if known:
         return Absence.WAIT
-    if why is not Why.REFUSED_AGAIN:
+    if why is not PayoutReason.REFUSED_AGAIN:
         return Absence.SEND_AGAIN
     return Absence.GIVE_UP if silent_ms >= certain_ms else Absence.WAIT
 
 
-def retry_after_ms(tries: int, *, base_ms: int, max_ms: int) -> int:
-    """Twice as long each time."""
-    return doubled(base_ms, tries - 1, most=max_ms)
+# stored reasons: a word and an optional detail
 
 
-# reasons as they are stored: a word, and what somebody added
-
-
-def reason_text(why: Why, words: str = "") -> str:
-    clean = " ".join("".join(c if c.isprintable() else " " for c in words).split())[:_WORDS_MAX]
+def reason_text(why: PayoutReason, detail: str = "") -> str:
+    clean = " ".join("".join(c if c.isprintable() else " " for c in detail).split())[:_DETAIL_MAX]
     return f"{why.value}: {clean}" if clean else why.value
 
 
-def reason_parts(text: str) -> tuple[Why, str]:
+def reason_parts(text: str) -> tuple[PayoutReason, str]:
     word, _, detail = text.partition(": ")
-    return Why(word), detail
+    return PayoutReason(word), detail

@@ -1,11 +1,12 @@
-"""The price of a job: the versioned price table, and the whole-number arithmetic from an hourly price to a bill.
+"""The price of a job: the versioned price table, and the whole-number arithmetic from an hourly price to a charge.
 
-A *unit* is what one price is for: a core for jobs without a GPU, a card for jobs with one. Units are counted in
-thousandths, so that half a core, or a share of a card's memory, is a whole number too.
+A *unit* is what a price refers to: a core for jobs without a GPU, a card for jobs with one. Units are counted in
+thousandths, so that half a core, or a share of a card's memory, is a whole number, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,9 +21,9 @@ from computepool.core.trust.tiers import TIER_SPEED, region_of
 HOUR_MS = 3_600_000
 MILLI = 1_000
 PPM = 1_000_000
-#: Multipliers and regional rates are kept times 100.
+#: Multipliers and regional rates are stored times 100.
 PERCENT = 100
-#: A table may set none of its numbers beyond this, so that no product leaves 64 bits.
+#: Upper bounds for the numbers of a table, so that no product exceeds 64 bits.
 PERCENT_MAX = 100_000
 BASE_MAX = 1_000_000 * CREDIT
 
@@ -31,16 +32,16 @@ OTHER_REGIONS = 100
 
 
 class Economy(StrEnum):
-    """What credits are in this pool."""
+    """What credits mean in this pool."""
 
     MARKET = "market"  #: rupees, with a spot price and payouts
     TIME_BANK = "time-bank"  #: hours lent and borrowed
-    NONE = "none"  #: nothing costs anything
+    NONE = "none"  #: everything is free
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Where one price holds: a tier in a region."""
+    """A tier in a region, which has one price."""
 
     tier: str
     region: str
@@ -51,7 +52,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTable:
-    """Everything a price is made of. Immutable: a change is a new version, and old bills keep theirs."""
+    """All factors of a price. Immutable: a change is a new version, and old bills keep theirs."""
 
     version: int = 1
     economy: Economy = Economy.MARKET
@@ -64,15 +65,11 @@ class PriceTable:
 
     def __post_init__(self) -> None:
         if not 0 <= self.base <= BASE_MAX:
-            raise BadRequest(
-                f"The base price must be between 0 and {BASE_MAX // CREDIT} credits.", field="base"
-            )
+            raise BadRequest(f"The base price must be between 0 and {BASE_MAX // CREDIT} credits.", field="base")
         for name, rates in (("tiers", self.tiers), ("regions", self.regions)):
             bad = next((key for key, value in rates.items() if not 0 < value <= PERCENT_MAX), None)
             if bad is not None:
-                raise BadRequest(
-                    f"{name}: {bad} must be between 1 and {PERCENT_MAX} (hundredths).", field=name
-                )
+                raise BadRequest(f"{name}: {bad} must be between 1 and {PERCENT_MAX} (hundredths).", field=name)
         if not 0 <= self.fee_ppm < PPM:
             raise BadRequest("The fee must be at least 0 and less than the whole.", field="fee_ppm")
         if not 1 <= self.spot_range <= 100:
@@ -81,7 +78,7 @@ class PriceTable:
     def tier_rate(self, tier: str) -> int:
         rate = self.tiers.get(tier)
         if rate is None and tier in CPU_TIERS and CPU_TIER in self.tiers:
-            # A table that does not know this class of cores: as much less than a core as the speeds say.
+            # The table does not contain this class of cores: scale the rate of a core by speed.
             return max(1, self.tiers[CPU_TIER] * TIER_SPEED[tier] // TIER_SPEED[CPU_TIER])
         return self.tiers.get(UNKNOWN_GPU_TIER, PERCENT) if rate is None else rate
 
@@ -89,7 +86,7 @@ class PriceTable:
         return self.regions.get(region_of(region), OTHER_REGIONS)
 
     def reference(self, zone: Zone) -> int:
-        """Per unit-hour. The region's rate applies here, once, and nowhere else."""
+        """Per unit-hour. The region's rate is applied here, and nowhere else."""
         return self.base * self.tier_rate(zone.tier) * self.region_rate(zone.region) // (PERCENT * PERCENT)
 
     def bounds(self, zone: Zone) -> tuple[int, int]:
@@ -97,19 +94,24 @@ class PriceTable:
         return reference // self.spot_range, reference * self.spot_range
 
     def fee_of(self, gross: int) -> int:
-        """The platform's part; it takes the crumb that does not divide, so that owner's part + fee = gross."""
+        """The platform's part. Rounded up, so that the owner's part and the fee add up to `gross`."""
         return gross - gross * (PPM - self.fee_ppm) // PPM
 
     def net_of(self, gross: int) -> int:
         return gross - self.fee_of(gross)
 
+    @property
+    def digest(self) -> str:
+        """Identifies the content of the table."""
+        return hashlib.sha256(to_json(self).encode()).hexdigest()
+
 
 def first_table(economy: Economy, version: int = 1) -> PriceTable:
-    """What holds until the operator says otherwise."""
+    """The table until the operator sets another one."""
     if economy is Economy.NONE:
         return PriceTable(version=version, economy=economy, base=0, fee_ppm=0)
     if economy is Economy.TIME_BANK:
-        # Every unit-hour is one credit, whatever the hardware and wherever it is, and nobody takes a part of it.
+        # Every unit-hour is one credit, whatever the hardware and the region, without a fee.
         flat = dict.fromkeys(TIER_SPEED, PERCENT)
         return PriceTable(
             version=version, economy=economy, base=CREDIT, tiers=flat, regions={}, fee_ppm=0, spot_range=1
@@ -127,12 +129,12 @@ def from_json(body: str) -> PriceTable:
 
 
 def zone_of(needs: Requirements, node: Capacity, *, region: str) -> Zone:
-    """A job pays for what it uses: one without a GPU pays the price of a core, also on a node with cards."""
+    """The zone whose price the job pays. A job without a GPU pays for cores, even on a node with cards."""
     return Zone(node.tier if cards_needed(needs) else node.cpu_tier, region_of(region))
 
 
 def units_of(needs: Requirements, *, card_mb: int = 0) -> int:
-    """Thousandths of units the job takes. `card_mb` is the node's largest card; 0 counts whole cards, the most it can be."""
+    """Thousandths of units that the job takes. `card_mb`: size of the node's largest card; 0 counts whole cards, the maximum."""
     cards = cards_needed(needs)
     if not cards:
         return needs.cpu_milli
@@ -148,17 +150,17 @@ def price_of(unit_price: int, units: int) -> int:
 
 
 def charge_of(price: int, ms: int) -> int:
-    """Rounded down, in the submitter's favour."""
+    """The charge for a run, rounded down in the submitter's favour."""
     return min(AMOUNT_MAX, price * ms // HOUR_MS)
 
 
 def billed_ms(*, reported_ms: int, leased_at_ms: int, accepted_at_ms: int, longest_ms: int) -> int:
-    """What a node says it ran, never more than the hub's own clock or the job's limit allows."""
+    """The run time reported by the node, but no more than the hub's clock and the job's limit allow."""
     return max(0, min(reported_ms, accepted_at_ms - leased_at_ms, longest_ms))
 
 
 def affordable_ms(price: int, amount: int) -> int | None:
-    """How long the money lasts: the longest run whose charge is not above `amount`. None: for ever."""
+    """How long the money lasts: the longest run whose charge does not exceed `amount`. None: without limit."""
     if price <= 0:
         return None
     return ((amount + 1) * HOUR_MS - 1) // price

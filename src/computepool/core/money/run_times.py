@@ -1,7 +1,7 @@
-"""The billable time of a run: by what agreeing runs took, and by what the program usually takes.
+"""The billable time of a run, bounded by the times of agreeing runs and by the program's usual time.
 
-Pure rules over whole milliseconds. Slower hardware may take longer than faster, by the speeds of their tiers; a faster one
-need not be faster, because not every job uses what makes it so. A run's time is its node's word: this bounds it from above.
+A run's time is reported by its node; these rules bound it from above. Slower hardware may take longer, in proportion to the
+speeds of the tiers. Faster hardware need not be faster, because not every job uses what makes it so.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from computepool.core.resources import UNKNOWN_GPU_TIER
-from computepool.core.trust.tiers import TIER_SPEED
+from computepool.core.trust.tiers import speed_of
 
 _PROGRAMS_MAX: Final = 2_000
 _RUNS_MAX: Final = 32
-#: So many runs must be known before one of the same program can be called long.
+#: A run can only be called long if at least this many runs of the program are known.
 _RUNS_MIN: Final = 5
 
 
@@ -23,20 +22,20 @@ _RUNS_MIN: Final = 5
 class Timed:
     ms: int
     tier: str = ""  #: of the hardware
-    items: int = 1  #: that the job carried
+    items: int = 1  #: items in the job
 
     @property
     def speed(self) -> int:
-        return TIER_SPEED.get(self.tier, TIER_SPEED[UNKNOWN_GPU_TIER])
+        return speed_of(self.tier)
 
     def as_on(self, other: Timed) -> int:
-        """What it would have taken on the other's hardware and with the other's items, in the other's favour."""
+        """The time this run would have taken with the other's hardware and items, rounded in the other's favour."""
         return self.ms * max(self.speed, other.speed) * other.items // (other.speed * self.items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeTolerance:
-    """So many times as long, and so much longer, is still the same."""
+    """Times up to `percent` of another one plus `grace_ms` count as equal to it."""
 
     percent: int
     grace_ms: int
@@ -46,7 +45,7 @@ class TimeTolerance:
 
 
 def allowed_ms(runs: Sequence[Timed], place: int, within: TimeTolerance) -> int:
-    """What one of several agreeing runs may be billed: by the shorter of two, of more by their (lower) median."""
+    """The billable time of one of several agreeing runs, by the shorter of two or the lower median of more."""
     run = runs[place]
     as_here = sorted(other.as_on(run) for other in runs)
     return min(run.ms, within.most(as_here[(len(as_here) - 1) // 2]))
@@ -54,21 +53,22 @@ def allowed_ms(runs: Sequence[Timed], place: int, within: TimeTolerance) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """What the last agreeing runs of programs took. Soft state: it only makes that more is checked. Never changed in place:
-    a unit of work may hold on to it while the hub notes the next one.
+    """The times of the latest agreeing runs of each program. Soft state, which only causes additional checks.
+
+    Immutable, because a unit of work may hold on to it while the hub records the next run.
     """
 
     _programs: Mapping[str, tuple[Timed, ...]] = field(default_factory=dict)
 
-    def note(self, program: str, run: Timed) -> RunTimes:
+    def with_run(self, program: str, run: Timed) -> RunTimes:
         known = dict(self._programs)
-        known[program] = (*known.pop(program, ()), run)[-_RUNS_MAX:]  # as the last: the oldest goes first
+        known[program] = (*known.pop(program, ()), run)[-_RUNS_MAX:]  # moves to the end, so that the oldest is dropped
         if len(known) > _PROGRAMS_MAX:
             known.pop(next(iter(known)))
         return RunTimes(known)
 
     def is_long(self, program: str, run: Timed, within: TimeTolerance) -> bool:
-        """Whether it took far longer than nine in ten of those before."""
+        """Whether the run took far longer than nine in ten of the earlier ones."""
         known = self._programs.get(program, ())
         if len(known) < _RUNS_MIN or run.ms <= within.grace_ms:
             return False

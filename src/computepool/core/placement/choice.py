@@ -1,8 +1,8 @@
-"""Decides if the pool chose the node of a job, or its submitter did.
+"""Decides whether the pool chose the node of a job, or its submitter did.
 
-Friends can make each other a record: one submits, the others run and agree, and a private tag keeps everybody else out. So what
-a node does counts for its record only where the submitter's wishes left the pool a choice. What a job needs is such a wish, too,
-until nodes with a record have it: anybody can say that his machine has 3 TB of memory, or Python 3.29.
+Colluding accounts can make each other a record: one submits, the others run and agree, and a private tag excludes
+everybody else. So a job counts for a node's record only if the submitter's selectors left the pool a choice. Resource
+needs count as selectors, too, until nodes with a record meet them: anybody can claim 3 TB of memory, or Python 3.29.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.core.placement.gates import affordable, could_run
 from computepool.core.resources import Requirements, Shape
 
-#: Owners that the pool must have been able to choose from, or all that there are.
+#: The pool must have been able to choose among this many owners, or among all of them.
 CHOICE_MIN: Final = 3
-#: Wishes may leave out at most every second owner who could have run it without them: they no more than double the odds that
-#: a friend is drawn.
+#: Selectors may exclude at most every second owner who could otherwise run the job, so that they at most double the odds
+#: that an accomplice is drawn.
 NARROWED_MAX: Final = 2
 _ANY: Final = Requirements(cpu_milli=0, ram_mb=0, disk_mb=0)
 
 
 def is_open(*, able: int, proven: int, similar: int, everybody: int) -> bool:
-    """By numbers of owners: who may run it, who of these has a record, who says to have what it needs, and who lends at all."""
+    """From numbers of owners: `able` may run the job, `proven` of these have a record, `similar` claim the resources it
+    needs, and `everybody` lends at all.
+    """
     if able < min(CHOICE_MIN, everybody):
         return False
     return able * NARROWED_MAX >= (similar if proven >= CHOICE_MIN else everybody)
 
 
 def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
-    """Whether who runs this is the pool's choice. The submitter's own nodes are nobody's choice but his."""
+    """Whether the pool chooses who runs this shape. The submitter's own nodes do not count."""
     rows = slice(0, fleet.rows)
     able = could_run(fleet, shape, rows) & affordable(fleet, shape, rows)
-    relaxed = replace(shape.requirements.without_wishes(), node="", mesh_version="")
+    relaxed = replace(shape.requirements.without_selectors(), node="", mesh_version="")
     needs = replace(shape, requirements=relaxed, ceiling=None)
     return is_open(
         able=_owners(fleet, shape, able),

@@ -1,7 +1,6 @@
-"""Explanations with numbers: why a job waits, where it would run, why a node gets no work, and what would change it.
+"""Explanations with numbers: why a job waits, where it would run, why a node gets no jobs, and what would help.
 
-Built from the same gates that place jobs, so an explanation cannot disagree with a decision. For people who
-ask; placing never comes here.
+Built from the gates that place jobs, so an explanation cannot disagree with a decision. Placement itself never uses them.
 """
 
 from __future__ import annotations
@@ -18,64 +17,48 @@ from computepool.core.placement import gate_messages
 from computepool.core.placement.allocator import score_bands, scored
 from computepool.core.placement.counterfactual import Change, changes
 from computepool.core.placement.gates import Verdicts, cheapest, judge
-from computepool.core.resources import Shape
+from computepool.core.resources import NodeProfile, Shape
 from computepool.core.words import counted
 
-__all__ = [
-    "Change",
-    "Explanation",
-    "FailedGate",
-    "GateReport",
-    "NodeVerdict",
-    "ShapeVerdict",
-    "explain",
-    "explain_node",
-    "named",
-    "preview",
-    "without_moot_price",
-]
-
-#: Queued shapes that a node's owner is told about, those with the most jobs first.
+#: Queued shapes explained to a node's owner, those with the most jobs first.
 SHAPES_EXPLAINED_MAX = 200
 _PRICE = "price"
 _AVAILABLE = "available"
 _NODE = "node"
-#: What runs there takes of these.
+#: Gates about resources that running jobs use up.
 _FILLED = frozenset({"cores", "ram", "disk", "gpu"})
 _NAMED_MAX = 2
-#: Reasons of a named host that one sentence gives.
+#: Reasons of a named host given in one sentence.
 _REASONS_MAX = 2
-#: Nodes whose own reasons are looked at for one sentence.
-_LOOKED_AT_MAX = 200
-#: How the sentence begins where no node could ever run a job, busy or not.
+#: Nodes examined individually for one sentence.
+_EXAMINED_MAX = 200
+#: The beginning of the sentence if no node could ever run the job.
 IMPOSSIBLE = "No node can run this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """One gate that the job asks about, over the whole fleet."""
+    """One gate that concerns the job, over the whole fleet."""
 
     gate: str
     need: str
     failing: int  #: nodes that fail it now
-    failing_even_if_idle: int  #: nodes that fail it for ever; the others are only busy or away
-    passing_without: int  #: nodes that could start the job now if this gate alone were dropped
+    failing_even_if_idle: int  #: nodes that fail it permanently; the others are only busy or away
+    passing_without: int  #: nodes that could start the job now if only this gate were dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job can or cannot start now."""
-
     sentence: str
     nodes: int
     eligible_now: int
     able: int  #: nodes that could run it if they were online and idle
     gates: tuple[GateReport, ...]
-    changes: tuple[Change, ...]  #: what would let it start now, smallest first; empty if it can
+    changes: tuple[Change, ...]  #: changes that would let it start now, smallest first; empty if it can start
 
     @property
     def unsatisfiable(self) -> bool:
-        """There are nodes, and not one of them could ever run it."""
+        """There are nodes, but none of them could ever run it."""
         return self.nodes > 0 and self.able == 0
 
 
@@ -93,10 +76,9 @@ class FailedGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeVerdict:
-    """One node's answer to a job."""
+    """Whether one node would take a job."""
 
-    node_id: str
-    name: str
+    profile: NodeProfile
     ok: bool
     failed: tuple[FailedGate, ...] = ()
     score: float = 0.0
@@ -107,7 +89,7 @@ class NodeVerdict:
 class ShapeVerdict:
     """Why a node does not run the waiting jobs of one shape."""
 
-    shape: str  #: in words
+    shape: str  #: as text
     queued: int
     ok: bool
     failed: tuple[FailedGate, ...]
@@ -115,13 +97,13 @@ class ShapeVerdict:
 
 
 def without_moot_price(fleet: Fleet, shape: Shape) -> Shape:
-    """A job for one's own node alone pays others nothing; that they want to be paid is no second reason why it waits."""
-    node = shape.requirements.node
-    if not node or shape.ceiling != 0:
+    """Without the ceiling of 0 of a job pinned to the submitter's own node: other nodes' prices do not keep it waiting."""
+    pinned = shape.requirements.node
+    if not pinned or shape.ceiling != 0:
         return shape
-    row = fleet.row_of(node)
-    strangers = row is not None and fleet.node_at(row).profile.owner != shape.account
-    return shape if strangers else replace(shape, ceiling=None)
+    node = fleet.get(pinned)
+    external = node is not None and node.profile.owner != shape.account
+    return shape if external else replace(shape, ceiling=None)
 
 
 def explain(fleet: Fleet, shape: Shape) -> Explanation:
@@ -140,22 +122,19 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
 
 
 def named(fleet: Fleet, shape: Shape) -> Shape:
-    """The same with names of nodes beside or in the place of their ids: for words only."""
+    """The shape with names of nodes next to or in place of their ids, for wording only."""
     needs = shape.requirements
     if not needs.node and not needs.exclude_nodes:
         return shape
     excluded = frozenset(_name(fleet, word) for word in needs.exclude_nodes)
     return replace(
-        shape,
-        requirements=replace(
-            needs, node=gate_messages.name_with_id(fleet, needs.node), exclude_nodes=excluded
-        ),
+        shape, requirements=replace(needs, node=gate_messages.name_with_id(fleet, needs.node), exclude_nodes=excluded)
     )
 
 
 def _name(fleet: Fleet, word: str) -> str:
-    row = fleet.row_of(word)
-    return word if row is None else fleet.node_at(row).profile.name
+    node = fleet.get(word)
+    return word if node is None else node.profile.name
 
 
 def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
@@ -168,12 +147,10 @@ def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
     scores = dict(zip(passed, scored(fleet, shape, passed), strict=True))
     result = []
     for position, row in zip(order.tolist(), rows, strict=True):
-        profile = fleet.node_at(row).profile
         score, terms = scores.get(row, (0.0, {}))
         result.append(
             NodeVerdict(
-                node_id=profile.node_id,
-                name=profile.name,
+                profile=fleet.node_at(row).profile,
                 ok=row in scores,
                 failed=_failed_gates(fleet, shape, verdicts, position=position),
                 score=score,
@@ -184,17 +161,13 @@ def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
 
 
 def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> list[ShapeVerdict]:
-    """For the shapes now waiting (with their numbers of jobs), why this node does not get them.
+    """Why this node does not run the waiting shapes, given their numbers of jobs. The most frequent shape comes first.
 
-    The most wanted shape first. Raises KeyError if the node is not in the fleet.
+    Raises KeyError if the node is not in the fleet.
     """
-    row = fleet.row_of(node_id)
-    if row is None:
-        raise KeyError(node_id)
-    rows = np.array([row], np.intp)
-    needs = sorted(shapes.items(), key=lambda item: -item[1])[:SHAPES_EXPLAINED_MAX]
+    rows = np.array([fleet[node_id].row], np.intp)
     result = []
-    for shape, queued in needs:
+    for shape, queued in sorted(shapes.items(), key=lambda item: -item[1])[:SHAPES_EXPLAINED_MAX]:
         failed = _failed_gates(fleet, shape, judge(fleet, shape, rows), position=0)
         reason = "; ".join(gate.text for gate in failed)
         result.append(
@@ -235,7 +208,7 @@ def _failed_gates(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: i
 
 
 def _preview_order(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> NDArray[np.intp]:
-    """Fewest failures first; among those that pass, as the allocator chooses."""
+    """The fewest failures first; nodes that pass in the allocator's order."""
     bands = score_bands(fleet, shape, verdicts.rows)
     used = fleet.table.last_used[verdicts.rows]
     return np.lexsort((used, -bands.astype(np.int32), verdicts.failures()))
@@ -248,38 +221,39 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
     if why.eligible_now:
         return f"Can start now on {why.eligible_now} of {counted(nodes, 'node')}."
     host = _named_host(verdicts)
-    if host is not None:
-        return _host_sentence(fleet, shape, why, verdicts=verdicts, position=host)
+    if host is None:
+        reason = _reason(fleet, shape, why, verdicts=verdicts)
+    else:
+        reason = _host_reason(fleet, shape, why, verdicts=verdicts, position=host)
+    return f"{'Waiting' if why.able else IMPOSSIBLE}: {reason}."
+
+
+def _reason(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> str:
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change, able=why.able)
     words = [_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits]
     blame = " and ".join([*words, *_left_out(named(fleet, shape), culprits, verdicts=verdicts)])
     if all(report.failing == report.failing_even_if_idle for report in culprits):
-        # What it says is wrong for ever with some nodes; there are others, for which it only has to wait.
+        # The blame is permanent for some nodes; for the others, the job only has to wait.
         blame = "; ".join([*_able_but(fleet, verdicts), blame])
-    opening = _opening(why)
     if change:
-        return f"{opening}: {blame}; {change.clause} it could start now on {counted(change.nodes, 'node')}."
+        return f"{blame}; {change.clause} it could start now on {counted(change.nodes, 'node')}"
     if why.able:
-        able = [fleet.node_at(row) for row in verdicts.rows[verdicts.ever()][:_LOOKED_AT_MAX].tolist()]
-        who = "it could run this" if nodes == 1 else f"{counted(why.able, 'node')} could run it"
-        return f"{opening}: {blame}; {who} once {_once(culprits[0].gate, able) or 'free'}."
-    return f"{opening}: {blame}."
-
-
-def _opening(why: Explanation) -> str:
-    return "Waiting" if why.able else IMPOSSIBLE
+        able = [fleet.node_at(row) for row in verdicts.rows[verdicts.ever()][:_EXAMINED_MAX].tolist()]
+        who = "it could run this" if why.nodes == 1 else f"{counted(why.able, 'node')} could run it"
+        return f"{blame}; {who} once {_once(culprits[0].gate, able) or 'free'}"
+    return blame
 
 
 def _named_host(verdicts: Verdicts) -> int | None:
-    """The position of the one node that the job may go to, if it names one that is here."""
+    """The position of the one node that the job may run on, if it names one that is connected."""
     mask = verdicts.now.get(_NODE)
     positions = [] if mask is None else np.flatnonzero(mask).tolist()
     return positions[0] if len(positions) == 1 else None
 
 
-def _host_sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts, position: int) -> str:
-    """Of the named host alone: that the others are not it is no reason, and going elsewhere was not asked about."""
+def _host_reason(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts, position: int) -> str:
+    """The reason of the named host alone. That other nodes are not that host is no reason."""
     row = int(verdicts.rows[position])
     change = next((change for change in why.changes if _NODE not in change.gates), None)
     judged = verdicts.now if why.able else verdicts.idle
@@ -288,15 +262,13 @@ def _host_sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Ve
     busy = {gate: bool(verdicts.idle[gate][position]) for gate in gates}
     blame = gate_messages.of_host(fleet, shape, row=row, busy=busy)
     if change:
-        return f"{_opening(why)}: {blame}; {change.clause} it would start now."
+        return f"{blame}; {change.clause} it would start now"
     once = _once(gates[0], [fleet.node_at(row)]) if why.able else ""
-    return (
-        f"{_opening(why)}: {blame}; it could run this once {once}." if once else f"{_opening(why)}: {blame}."
-    )
+    return f"{blame}; it could run this once {once}" if once else blame
 
 
 def _once(gate: str, nodes: Sequence[NodeRecord]) -> str:
-    """What has to happen to those who could run it; empty where time alone does not do it."""
+    """What must happen before the able nodes can run it; empty if waiting alone does not help."""
     if gate == _PRICE:
         return "the price moves"
     if gate == _AVAILABLE:
@@ -305,14 +277,14 @@ def _once(gate: str, nodes: Sequence[NodeRecord]) -> str:
 
 
 def _left_out(shape: Shape, culprits: Sequence[GateReport], *, verdicts: Verdicts) -> Iterable[str]:
-    """Why most of those nodes do not take it that pass what is blamed, and for which it is not enough to wait."""
+    """Why most of the other nodes do not take it: those that pass the blamed gates, and that waiting would not help."""
     full, away = _occupied(verdicts)
     left = ~(verdicts.ever() & (full | away))
     for report in culprits:
         left &= verdicts.now[report.gate]
-    failing = {gate: int(np.count_nonzero(left & ~passed)) for gate, passed in verdicts.idle.items()}
-    if verdicts.ever()[left].any():  # nothing is wrong with them for ever
-        failing = {gate: int(np.count_nonzero(left & ~passed)) for gate, passed in verdicts.now.items()}
+    # If some of them fail nothing permanently, name what they fail now.
+    judged = verdicts.now if verdicts.ever()[left].any() else verdicts.idle
+    failing = {gate: int(np.count_nonzero(left & ~passed)) for gate, passed in judged.items()}
     gate = max(failing, key=lambda gate: failing[gate])
     if failing[gate]:
         total = verdicts.rows.size
@@ -320,7 +292,7 @@ def _left_out(shape: Shape, culprits: Sequence[GateReport], *, verdicts: Verdict
 
 
 def _occupied(verdicts: Verdicts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Nodes that are full, and nodes that are away."""
+    """The nodes that are full, and the nodes that are away."""
     full = np.zeros(verdicts.rows.size, np.bool_)
     for gate in _FILLED & verdicts.now.keys():
         full |= ~verdicts.now[gate]
@@ -328,14 +300,14 @@ def _occupied(verdicts: Verdicts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
-    """The nodes that could run it, and why they do not now: first those that are full."""
+    """The able nodes, and why they do not run it now: first those that are full."""
     able, (full, away) = verdicts.ever(), _occupied(verdicts)
     for mask, words in ((able & full & ~away, "busy"), (able & away, "")):
         nodes = [fleet.node_at(row) for row in verdicts.rows[mask].tolist()]
         if nodes:
             names = " and ".join(sorted(node.profile.name for node in nodes[:_NAMED_MAX]))
             who = names if len(nodes) <= _NAMED_MAX else counted(len(nodes), "node")
-            state = words or gate_messages.rest_words(nodes[:_LOOKED_AT_MAX])
+            state = words or gate_messages.rest_words(nodes[:_EXAMINED_MAX])
             yield f"{who} {'is' if len(nodes) == 1 else 'are'} {state}"
 
 
@@ -350,15 +322,13 @@ def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts
     if report.gate == _NODE and report.failing == verdicts.rows.size:
         return f"{shape.requirements.node} is not connected"
     busy = report.failing > report.failing_even_if_idle
-    return gate_messages.failing(
-        report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy
-    )
+    return gate_messages.failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
 
 
 def _culprits(gates: Sequence[GateReport], change: Change | None, *, able: int) -> list[GateReport]:
-    """What to name: the gates whose change would help, else the one that fails most nodes.
+    """The gates to blame: those whose change would help, or else the one that fails the most nodes.
 
-    Where no node could ever run it, that nodes are busy as well is not the reason.
+    If no node could ever run the job, busy nodes are not the reason.
     """
     if change:
         return [report for report in gates if report.gate in change.gates]

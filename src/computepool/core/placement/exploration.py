@@ -1,7 +1,7 @@
-"""Now and then a cheap job goes to a node because little is known of it, not because it is the best: so that more gets known.
+"""Exploration: a few cheap jobs go to nodes with little evidence, to learn more about them.
 
-One draw from what is believed of each node, Beta(a0 + S, b0 + F), decides (Thompson): a node that may well be better than
-the best is tried often, one that is known to be worse hardly ever. Chance is an argument, so that a run can be repeated.
+Thompson sampling: one draw from each node's Beta(a0 + S, b0 + F) decides. A node that may well be better than the best is
+tried often, one known to be worse hardly ever. The random source is an argument, so that runs are repeatable.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from computepool.core.trust.discounting import PRIOR_FAILURE, PRIOR_SUCCESS
 
 #: One job in fifty.
 EXPLORE_SHARE: Final = 0.02
-#: What a job may be worth that is used for it. Every job is tried again elsewhere when a node fails it, so all it can cost
-#: is time.
+#: The most that a job used for exploration may be worth. A job that fails is retried elsewhere, so it only costs time.
 VALUE_MAX: Final = 20 * CREDIT
-#: Nodes that are compared for one job: in a large fleet a sample, so that it costs no more there.
+#: Nodes compared for one job. In a large fleet this is a sample, so that the cost stays the same.
 SAMPLE: Final = 64
 
 
-class Dice(Protocol):
-    """What `random.Random` offers of chance."""
+class RandomSource(Protocol):
+    """The methods of `random.Random` used here. The core itself imports no randomness."""
 
     def random(self) -> float: ...
     def betavariate(self, alpha: float, beta: float, /) -> float: ...
@@ -37,19 +36,20 @@ class Dice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Explorer:
-    dice: Dice
+    random: RandomSource
     share: float = EXPLORE_SHARE
 
-    def wants(self, shape: Shape) -> bool:
-        return shape.value <= VALUE_MAX and self.dice.random() < self.share
+    def takes(self, shape: Shape) -> bool:
+        """Whether this job is used for exploration."""
+        return shape.value <= VALUE_MAX and self.random.random() < self.share
 
     def choose(self, fleet: Fleet, rows: NDArray[np.intp]) -> int | None:
         """One of these rows; None if there are none."""
         if rows.size > SAMPLE:
-            rows = rows[self.dice.sample(range(rows.size), SAMPLE)]
+            rows = rows[self.random.sample(range(rows.size), SAMPLE)]
         found: list[int] = rows.tolist()
         return max(found, key=lambda row: self._draw(fleet, row), default=None)
 
     def _draw(self, fleet: Fleet, row: int) -> float:
         success, failure = fleet.node_at(row).evidence
-        return self.dice.betavariate(PRIOR_SUCCESS + success, PRIOR_FAILURE + failure)
+        return self.random.betavariate(PRIOR_SUCCESS + success, PRIOR_FAILURE + failure)

@@ -1,16 +1,14 @@
-"""Jobs that wait, in order: priority, then fair share between accounts, then age. Knows nothing of nodes.
+"""The order of waiting jobs: priority, then fair share between accounts, then age. Knows nothing about nodes.
 
-A *line* is what one account has waiting at one priority. Its jobs are sorted into *bins* by shape, so that a
-shape that fits nowhere can be set aside without touching its jobs, and the cost of a decision does not grow
-with the queue.
+An account's waiting jobs at one priority form a queue. The queue sorts them into *buckets* by shape. So a shape that
+fits nowhere can be parked without touching its jobs, and the cost of a decision does not grow with the number of jobs.
 
-Fair share is start-time fair queueing: every job that starts adds its cost to its account's service, and the
-account with the least service goes next. An account that comes (back) starts at the service of whoever was
-served last, so nobody saves up turns by waiting and nobody is starved by newcomers.
+Fair share is start-time fair queueing: every job that starts adds its cost to its account's service, and the account
+with the least service goes next. An account that arrives or returns starts at the service of whoever was served last, so
+nobody saves up turns by waiting, and newcomers starve nobody.
 
-The heaps are lazy. A bin or line has one entry that counts, the one it says is listed; its key may be too low
-by now, and is put right when it comes up. Entries that do not count are dropped then, or when they are too
-many.
+The heaps are lazy. Of the entries of a bucket or queue, only the one with the key in `listed` is valid. That key may be
+too low by now; it is corrected when it reaches the top. Invalid entries are dropped then, or when there are too many.
 """
 
 from __future__ import annotations
@@ -19,24 +17,25 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import Any
 
 from computepool.core.fleet.node_record import cards_needed
 from computepool.core.resources import Requirements, Shape
 
-#: What one card counts for in cores, and one GB-sized share of RAM: a job costs its account its dominant
-#: resource.
+#: The cost of a card and of RAM in thousandths of a core. A job costs its account its dominant resource.
 CARD_COST_MILLI = 8_000
 RAM_MB_PER_MILLI = 4
-#: With this many accounts, those that have nothing waiting are forgotten, and what they are ahead of others.
+#: From this many accounts on, those without waiting jobs are forgotten, with their service.
 ACCOUNTS_SWEEP_MIN = 1_024
-#: A bin's emptied front is cut off when it is this long and the larger half.
+#: The emptied front of a bucket is removed when it is longer than this and than the rest.
 _FRONT_MAX = 1_024
-#: A heap is rebuilt when this many more entries do not count than do.
+#: A heap is rebuilt when its invalid entries outnumber the valid ones by this many.
 _DEAD_MAX = 64
 
-#: Age first; the second number keeps jobs of equal age in the order in which they came.
+#: Age first. The second number keeps jobs of equal age in order of arrival.
 Key = tuple[str, int]
-#: Least service first; of equals, the one served longest ago.
+#: Least service first; of equals, the least recently served.
 Rank = tuple[int, int]
 
 
@@ -47,29 +46,29 @@ class Job:
     shape: Shape
     account: str
     priority: int
-    ready_at_ms: int | None = None  #: None: it is ready
+    ready_at_ms: int | None = None  #: None if it is ready
 
 
 @dataclass(slots=True, eq=False)
-class ShapeBins:
-    """One shape's bins, across priorities."""
+class ShapeBuckets:
+    """One shape's buckets, across priorities and accounts."""
 
     shape: Shape
     cost: int
     count: int = 0
-    parked_at: int | None = None  #: the fleet's supply when it last fitted nowhere
-    bins: dict[tuple[int, str], Bin] = field(default_factory=dict)
+    parked_at: int | None = None  #: while parked, the fleet's supply when the shape last fitted nowhere
+    buckets: dict[tuple[int, str], Bucket] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Bin:
-    """The jobs of one shape in one line, oldest first."""
+class Bucket:
+    """The jobs of one shape in one queue, the oldest first."""
 
     number: int
-    shape: ShapeBins
-    line: AccountQueue
+    siblings: ShapeBuckets
+    queue: AccountQueue
     entries: list[tuple[Key, str]] = field(default_factory=list)
-    start: int = 0  #: entries before this are gone
+    start: int = 0  #: entries before this one have been taken
     listed: Key | None = None
 
     def __len__(self) -> int:
@@ -82,7 +81,6 @@ class Bin:
         insort(self.entries, (key, job_id), lo=self.start)
 
     def before(self, key: Key) -> int:
-        """How many of its jobs come before this key."""
         return bisect_left(self.entries, (key, ""), lo=self.start) - self.start
 
     def delete(self, key: Key) -> None:
@@ -99,24 +97,23 @@ class Bin:
 
 @dataclass(slots=True, eq=False)
 class AccountQueue:
-    """What one account has waiting at one priority."""
+    """The waiting jobs of one account at one priority."""
 
     number: int
     account: Account
     priority: int
     count: int = 0
-    bins: dict[Shape, Bin] = field(default_factory=dict)
-    heap: list[tuple[Key, int, Bin]] = field(default_factory=list)
+    buckets: dict[Shape, Bucket] = field(default_factory=dict)
+    heap: list[tuple[Key, int, Bucket]] = field(default_factory=list)
     listed: Rank | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Account:
     name: str
-    service: int  #: what its jobs cost so far, from the common starting line
-    turn: int = 0  #: when it was served last
-    count: int = 0
-    lines: dict[int, AccountQueue] = field(default_factory=dict)
+    service: int  #: the cost of its jobs so far, from the common start
+    turn: int = 0  #: the number of the turn in which it was last served
+    queues: dict[int, AccountQueue] = field(default_factory=dict)
 
     @property
     def rank(self) -> Rank:
@@ -125,195 +122,183 @@ class Account:
 
 @dataclass(slots=True, eq=False)
 class PriorityLevel:
-    """One priority."""
-
     count: int = 0
-    lines: dict[str, AccountQueue] = field(default_factory=dict)
+    queues: dict[str, AccountQueue] = field(default_factory=dict)
     heap: list[tuple[Rank, int, AccountQueue]] = field(default_factory=list)
 
 
-class Lines:
-    """All lines of ready jobs."""
-
+class FairQueue:
     def __init__(self) -> None:
-        self.shapes: dict[Shape, ShapeBins] = {}
+        self.shapes: dict[Shape, ShapeBuckets] = {}
         self._levels: dict[int, PriorityLevel] = {}
         self._accounts: dict[str, Account] = {}
         self._accounts_sweep = ACCOUNTS_SWEEP_MIN
-        self._service = 0  # the common clock: the service of whoever was served last in turn, before it paid
+        self._service = 0  # the common clock: the service of whoever was last served in turn, before its job was added
         self._turns = 0
-        self._numbers = 0
+        self._numbers = count()
 
     def insert(self, job: Job) -> None:
-        box = self._bin_for(job)
-        box.insert(job.key, job.id)
-        self._count(box, 1)
-        self._list(box)
+        bucket = self._bucket_for(job)
+        bucket.insert(job.key, job.id)
+        self._count(bucket, 1)
+        self._list(bucket)
 
     def delete(self, job: Job) -> None:
-        box = self.shapes[job.shape].bins[job.priority, job.account]
-        box.delete(job.key)
-        self._shrunk(box)
+        bucket = self.shapes[job.shape].buckets[job.priority, job.account]
+        bucket.delete(job.key)
+        self._shrink(bucket)
 
-    def first(self, priority: int) -> Bin | None:
-        """The bin whose oldest job is next at this priority, parked shapes aside."""
+    def first(self, priority: int) -> Bucket | None:
+        """The bucket whose oldest job is next at this priority, ignoring parked shapes."""
         level = self._levels.get(priority)
         while level is not None and level.heap:
-            listed, _, line = level.heap[0]
-            box = _first_bin(line) if line.listed == listed else None
-            if box is None:
+            listed, _, queue = level.heap[0]
+            bucket = _first_bucket(queue) if queue.listed == listed else None
+            if bucket is None:
                 heappop(level.heap)
-                line.listed = None if line.listed == listed else line.listed
-            elif listed == line.account.rank:
-                return box
+                queue.listed = None if queue.listed == listed else queue.listed
+            elif listed == queue.account.rank:
+                return bucket
             else:
-                line.listed = line.account.rank
-                heapreplace(level.heap, (line.listed, line.number, line))
+                queue.listed = queue.account.rank
+                heapreplace(level.heap, (queue.listed, queue.number, queue))
         return None
 
-    def take(self, box: Bin, *, in_turn: bool = True) -> str:
-        """The bin's oldest job leaves the line, and its account pays for it."""
-        job_id = box.pop()
-        account = box.line.account
+    def take(self, bucket: Bucket, *, in_turn: bool = True) -> str:
+        """Take the bucket's oldest job, and add its cost to its account's service."""
+        job_id = bucket.pop()
+        account = bucket.queue.account
         self._turns += 1
-        # Who could not be served for a while has not saved up: the common clock went on without them. It
-        # follows those who are served in turn; who is served out of turn runs ahead of it, and waits until
-        # the others caught up.
+        # An account that could not be served for a while does not save up turns: the common clock moved on without it.
+        # The clock follows accounts served in turn. An account served out of turn gets ahead of it, and waits until the
+        # others have caught up.
         start = max(self._service, account.service)
         if in_turn:
             self._service = start
-        account.service = start + box.shape.cost
+        account.service = start + bucket.siblings.cost
         account.turn = self._turns
-        self._shrunk(box)
+        self._shrink(bucket)
         return job_id
 
     def refund(self, account: str, shape: Shape) -> None:
-        """A job that was taken did not start after all."""
         if found := self._accounts.get(account):
             found.service -= cost_of(shape.requirements)
-            for line in found.lines.values():
-                self._list_line(line)
+            for queue in found.queues.values():
+                self._list_queue(queue)
 
-    def park(self, shape: ShapeBins, supply: int) -> None:
-        """Set a shape aside that fits nowhere at this supply."""
-        shape.parked_at = supply
-
-    def unpark(self, shape: ShapeBins) -> None:
+    def unpark(self, shape: ShapeBuckets) -> None:
+        """Make a parked shape eligible again."""
         shape.parked_at = None
-        for box in shape.bins.values():
-            self._list(box)
+        for bucket in shape.buckets.values():
+            self._list(bucket)
 
     def priorities(self) -> Iterator[int]:
         return iter(sorted(self._levels, reverse=True))
 
     def ahead_of(self, job: Job) -> int:
-        """How many jobs start before this one, if everything fits and every job costs the same.
+        """The number of jobs that start before this one, if everything fits and every job costs the same.
 
-        They are those of higher priority, the older ones of its own line, and as many of every other account
-        as turns come round until then.
+        Those are all jobs of higher priority, the older jobs of its own queue, and from every other account as many as get
+        a turn until then.
         """
         higher = sum(level.count for priority, level in self._levels.items() if priority > job.priority)
         level = self._levels[job.priority]
-        own = sum(box.before(job.key) for box in level.lines[job.account].bins.values())
-        others = sum(min(line.count, own) for name, line in level.lines.items() if name != job.account)
+        own = sum(bucket.before(job.key) for bucket in level.queues[job.account].buckets.values())
+        others = sum(min(queue.count, own) for name, queue in level.queues.items() if name != job.account)
         return higher + own + others
 
-    def _bin_for(self, job: Job) -> Bin:
+    def _bucket_for(self, job: Job) -> Bucket:
         shape = self.shapes.get(job.shape)
         if shape is None:
-            shape = self.shapes[job.shape] = ShapeBins(job.shape, cost_of(job.shape.requirements))
-        box = shape.bins.get((job.priority, job.account))
-        if box is None:
-            line = self._line(job.account, job.priority)
-            box = Bin(self._number(), shape, line)
-            shape.bins[job.priority, job.account] = line.bins[job.shape] = box
-        return box
+            shape = self.shapes[job.shape] = ShapeBuckets(job.shape, cost_of(job.shape.requirements))
+        bucket = shape.buckets.get((job.priority, job.account))
+        if bucket is None:
+            queue = self._queue_for(job.account, job.priority)
+            bucket = Bucket(next(self._numbers), shape, queue)
+            shape.buckets[job.priority, job.account] = queue.buckets[job.shape] = bucket
+        return bucket
 
-    def _line(self, name: str, priority: int) -> AccountQueue:
+    def _queue_for(self, name: str, priority: int) -> AccountQueue:
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = Account(name, self._service)
-        if not account.count:
+        if not account.queues:
             account.service = max(account.service, self._service)
-        line = account.lines.get(priority)
-        if line is None:
-            line = account.lines[priority] = AccountQueue(self._number(), account, priority)
-            self._levels.setdefault(priority, PriorityLevel()).lines[name] = line
-        return line
+        queue = account.queues.get(priority)
+        if queue is None:
+            queue = account.queues[priority] = AccountQueue(next(self._numbers), account, priority)
+            self._levels.setdefault(priority, PriorityLevel()).queues[name] = queue
+        return queue
 
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    def _list(self, box: Bin) -> None:
-        """Enter a bin that is not parked, and its line, where `first` looks for them."""
-        if box.shape.parked_at is not None:
+    def _list(self, bucket: Bucket) -> None:
+        """Push a bucket that is not parked, and its queue, onto the heaps that `first` reads."""
+        if bucket.siblings.parked_at is not None:
             return
-        line, head = box.line, box.head()
-        if box.listed is None or head < box.listed:
-            box.listed = head
-            heappush(line.heap, (head, box.number, box))
-            if len(line.heap) > 2 * len(line.bins) + _DEAD_MAX:
-                line.heap = [entry for entry in line.heap if entry[2].listed == entry[0]]
-                heapify(line.heap)
-        self._list_line(line)
+        queue, head = bucket.queue, bucket.head()
+        if bucket.listed is None or head < bucket.listed:
+            bucket.listed = head
+            _push(queue.heap, (head, bucket.number, bucket), valid_max=len(queue.buckets))
+        self._list_queue(queue)
 
-    def _list_line(self, line: AccountQueue) -> None:
-        level, rank = self._levels[line.priority], line.account.rank
-        if line.listed is None or rank < line.listed:
-            line.listed = rank
-            heappush(level.heap, (rank, line.number, line))
-            if len(level.heap) > 2 * len(level.lines) + _DEAD_MAX:
-                level.heap = [entry for entry in level.heap if entry[2].listed == entry[0]]
-                heapify(level.heap)
+    def _list_queue(self, queue: AccountQueue) -> None:
+        level, rank = self._levels[queue.priority], queue.account.rank
+        if queue.listed is None or rank < queue.listed:
+            queue.listed = rank
+            _push(level.heap, (rank, queue.number, queue), valid_max=len(level.queues))
 
-    def _count(self, box: Bin, change: int) -> None:
-        box.shape.count += change
-        box.line.count += change
-        box.line.account.count += change
-        self._levels[box.line.priority].count += change
+    def _count(self, bucket: Bucket, change: int) -> None:
+        bucket.siblings.count += change
+        bucket.queue.count += change
+        self._levels[bucket.queue.priority].count += change
 
-    def _shrunk(self, box: Bin) -> None:
-        self._count(box, -1)
-        if len(box):
+    def _shrink(self, bucket: Bucket) -> None:
+        self._count(bucket, -1)
+        if len(bucket):
             return
-        line, shape = box.line, box.shape
-        box.listed = None
-        del line.bins[shape.shape], shape.bins[line.priority, line.account.name]
-        if not shape.bins:
+        queue, shape = bucket.queue, bucket.siblings
+        bucket.listed = None
+        del queue.buckets[shape.shape], shape.buckets[queue.priority, queue.account.name]
+        if not shape.buckets:
             del self.shapes[shape.shape]
-        if not line.bins:
-            self._close(line)
+        if not queue.buckets:
+            self._close(queue)
 
-    def _close(self, line: AccountQueue) -> None:
-        line.listed = None
-        level = self._levels[line.priority]
-        del line.account.lines[line.priority], level.lines[line.account.name]
-        if not level.lines:
-            del self._levels[line.priority]
+    def _close(self, queue: AccountQueue) -> None:
+        queue.listed = None
+        level = self._levels[queue.priority]
+        del queue.account.queues[queue.priority], level.queues[queue.account.name]
+        if not level.queues:
+            del self._levels[queue.priority]
         if not self._levels:
-            self._accounts.clear()  # what was used while nobody else waited is held against no one
+            self._accounts.clear()  # service obtained while nobody else waited does not count against anyone
         elif len(self._accounts) >= self._accounts_sweep:
-            self._accounts = {name: account for name, account in self._accounts.items() if account.count}
+            self._accounts = {name: account for name, account in self._accounts.items() if account.queues}
             self._accounts_sweep = max(ACCOUNTS_SWEEP_MIN, 2 * len(self._accounts))
 
 
 def cost_of(needs: Requirements) -> int:
-    """What a job counts for in its account's share: its dominant resource, in thousandths of a core."""
+    """A job's cost for fair share: its dominant resource, in thousandths of a core."""
     return max(1, needs.cpu_milli, needs.ram_mb // RAM_MB_PER_MILLI, cards_needed(needs) * CARD_COST_MILLI)
 
 
-def _first_bin(line: AccountQueue) -> Bin | None:
-    while line.heap:
-        listed, _, box = line.heap[0]
-        if box.listed != listed:
-            heappop(line.heap)
-        elif box.shape.parked_at is not None:
-            heappop(line.heap)
-            box.listed = None
-        elif listed == (head := box.head()):
-            return box
+def _push(heap: list[Any], entry: tuple[Any, int, Any], *, valid_max: int) -> None:
+    heappush(heap, entry)
+    if len(heap) > 2 * valid_max + _DEAD_MAX:
+        heap[:] = [each for each in heap if each[2].listed == each[0]]
+        heapify(heap)
+
+
+def _first_bucket(queue: AccountQueue) -> Bucket | None:
+    while queue.heap:
+        listed, _, bucket = queue.heap[0]
+        if bucket.listed != listed:
+            heappop(queue.heap)
+        elif bucket.siblings.parked_at is not None:
+            heappop(queue.heap)
+            bucket.listed = None
+        elif listed == (head := bucket.head()):
+            return bucket
         else:
-            box.listed = head
-            heapreplace(line.heap, (head, box.number, box))
+            bucket.listed = head
+            heapreplace(queue.heap, (head, bucket.number, bucket))
     return None

@@ -1,6 +1,6 @@
-"""The gates in people's words: what a job needs, what a node has, how a number of nodes fails.
+"""The wording of gates: what a job needs, what a node has, how nodes fail.
 
-Only wording, no decisions. Sizes are decimal as on a card's box: 24 GB is 24 000 MB.
+Wording only, no decisions. Sizes are decimal as on the box of a card: 24 GB is 24 000 MB.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
 from computepool.core.money.market import Market, Offer
 from computepool.core.money.money import format_credits, round_up
-from computepool.core.placement.rule_gates import demand_of
-from computepool.core.placement.rules import ASPECTS
+from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
-from computepool.core.words import memory_size
+from computepool.core.words import cores, memory_size
 
 _BOTH = 2
 _ITS_OWNER = "its owner "
-#: What a node that takes no work has to become to take some.
+#: What a node that takes no jobs must become to take some.
 _RESTED = {
     NodeStatus.OFFLINE: "online",
     NodeStatus.PAUSED: "resumed",
@@ -35,10 +34,10 @@ _VERBS = {
     "are": "is",
     "lack": "lacks",
     "run": "runs",
-    "carry": "carries",
     "do": "does",
+    "belong": "belongs",
 }
-#: How a statement begins that denies something of several nodes, and how the same is said of none.
+#: The beginning of a negative statement about several nodes, and the verb that follows "no node" instead.
 _DENIALS = {
     "do not have ": "has ",
     "do not take ": "takes ",
@@ -47,10 +46,6 @@ _DENIALS = {
     "are not ": "is ",
     "have no ": "has a ",
 }
-
-
-def cores(milli: int) -> str:
-    return "1 core" if milli == 1_000 else f"{max(0, milli) / 1_000:g} cores"
 
 
 def any_of(words: Iterable[str]) -> str:
@@ -69,18 +64,18 @@ def pairs(properties: Iterable[tuple[str, str]]) -> str:
 class GateMessages:
     need: Callable[[Shape], str]
     have: Callable[[Fleet, NodeRecord, Shape], str]
-    #: After "31 of 40 nodes …", beginning with the verb; the second argument says whether being busy is part of it. Of rules,
-    #: what they refuse.
+    #: Follows "31 of 40 nodes …" and begins with the verb. The second argument says whether some are only busy. For rules:
+    #: the jobs that they refuse.
     fail: Callable[[Shape, bool], str]
 
 
 def need(gate: str, shape: Shape) -> str:
-    """What the job asks of a node: `24 GB of VRAM`."""
+    """What the job needs: `24 GB of VRAM`."""
     return WORDS[gate].need(shape)
 
 
 def have(gate: str, fleet: Fleet, shape: Shape, *, row: int) -> str:
-    """What the node has of it: `16 GB of VRAM free`."""
+    """What the node has: `16 GB of VRAM free`."""
     return WORDS[gate].have(fleet, fleet.node_at(row), shape)
 
 
@@ -91,17 +86,17 @@ def failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> s
 
 
 def resting(nodes: Sequence[NodeRecord], *, total: int) -> str:
-    """`2 of 3 nodes are paused`, of nodes that take no work."""
+    """For nodes that take no jobs: `2 of 3 nodes are paused`."""
     return _of_nodes(f"are {rest_words(nodes)}", len(nodes), total)
 
 
 def rest_words(nodes: Iterable[NodeRecord]) -> str:
-    """Why they take no work: `paused`, `offline or paused`."""
+    """Why nodes take no jobs: `paused`, `offline or paused`."""
     return any_of({(node.rest or NodeStatus.OFFLINE).label for node in nodes})
 
 
 def rested(nodes: Iterable[NodeRecord]) -> str:
-    """What nodes that take no work have to become."""
+    """What nodes that take no jobs must become to take some."""
     found = {node.rest or NodeStatus.OFFLINE for node in nodes}
     return _RESTED.get(found.pop(), "available") if len(found) == 1 else "available"
 
@@ -109,7 +104,7 @@ def rested(nodes: Iterable[NodeRecord]) -> str:
 def of_host(fleet: Fleet, shape: Shape, *, row: int, busy: Mapping[str, bool]) -> str:
     """Why one host does not take the job: `studio's owner takes jobs of at most 5 minutes`, `studio is paused`.
 
-    `busy`: the gates that it fails, and whether it would pass them if it were idle. It is named once.
+    `busy`: the gates that the host fails, and whether it would pass them if it were idle. The host is named once.
     """
     name = fleet.node_at(row).profile.name
     found: list[str] = []
@@ -153,7 +148,7 @@ def _every(total: int) -> str:
 
 
 def _refusing(words: str, count: int, total: int) -> str:
-    """What people decided is said as such: it is no lack of the machine."""
+    """Decisions of owners are stated as such, not as deficiencies of the machine."""
     if total == 1:
         return f"the owner's rules refuse {words}"
     which = _every(total) if count == total else f"{count} of {total}"
@@ -161,21 +156,19 @@ def _refusing(words: str, count: int, total: int) -> str:
 
 
 def name_with_id(fleet: Fleet, word: str) -> str:
-    """A node's id is sure, its name is what people know."""
-    row = fleet.row_of(word)
-    return word if row is None else f"{fleet.node_at(row).profile.name} ({word})"
+    node = fleet.get(word)
+    return word if node is None else f"{node.profile.name} ({word})"
 
 
 def _fail_ram(shape: Shape, busy: bool) -> str:
     needs = shape.requirements
     if busy and needs.ram_by_cores:
-        return f"have no share of RAM free for {cores(needs.cpu_milli)}"
+        return f"have no share of RAM free for {cores(needs.cpu_milli / 1_000)}"
     return f"have less than {memory_size(needs.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
 
 
 def describe(needs: Requirements) -> str:
-    """A job's requirements in one line."""
-    parts = [cores(needs.cpu_milli)]
+    parts = [cores(needs.cpu_milli / 1_000)]
     if not needs.ram_by_cores:
         parts.append(f"{memory_size(needs.ram_mb, up=True)} RAM")
     shape = Shape(needs, "")
@@ -239,7 +232,7 @@ def per_hour(amount: int) -> str:
 
 
 def priced_out(shape: Shape, offer: Offer | None) -> str:
-    """After "Waiting: ", when the price alone is in the way. `offer` is the cheapest there is."""
+    """Why only the price prevents a start, given the cheapest offer."""
     if offer is None:
         return "the owners of the nodes that fit want more than the spot price pays"
     return f"{priced_at_most(shape)}, and the price is {per_hour(round_up(offer.price))} in {offer.zone}"
@@ -263,7 +256,7 @@ def _floor(market: Market, offer: Offer, node: NodeRecord) -> int:
 def _need_price(shape: Shape) -> str:
     if shape.ceiling is None:
         return "an owner who takes the spot price"
-    return f"a price of at most {per_hour(shape.ceiling)}" if shape.ceiling else "a node of one's own"
+    return f"a price of at most {per_hour(shape.ceiling)}" if shape.ceiling else "a node of your own"
 
 
 def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
@@ -286,7 +279,7 @@ def _fail_price(shape: Shape, _busy: bool) -> str:
 
 def _rule(aspect: str) -> Callable[[Fleet, NodeRecord, Shape], str]:
     def have(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
-        return ASPECTS[aspect].sentence(fleet.rules_of(node), demand_of(shape))
+        return ASPECTS[aspect].sentence(fleet.rules_of(node), Demand.of(shape.account, shape.requirements))
 
     return have
 
@@ -310,9 +303,7 @@ RULE_WORDS: dict[str, GateMessages] = {
     "rule_gpu": _rule_words("gpu", lambda _: "jobs with a GPU"),
     "rule_minutes": _rule_words("minutes", lambda s: f"jobs of {s.requirements.minutes} minutes"),
     "rule_ram": _rule_words("ram", lambda s: f"jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM"),
-    "rule_disk": _rule_words(
-        "disk", lambda s: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk"
-    ),
+    "rule_disk": _rule_words("disk", lambda s: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk"),
     "submitter_reputation": GateMessages(
         lambda _: "an owner who takes submitters of this account's score",
         lambda f, n, s: (
@@ -326,37 +317,29 @@ RULE_WORDS: dict[str, GateMessages] = {
 
 def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
     owner = fleet.accounts.find(node.profile.owner)
-    cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.held))
+    cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.value))
     return f"its owner may hold jobs worth {cap} credits, and has {held}"
 
 
 WORDS: dict[str, GateMessages] = {
     **RULE_WORDS,
-    "network": GateMessages(
-        lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"
-    ),
+    "network": GateMessages(lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"),
     "available": GateMessages(
-        lambda _: "an available node",
-        lambda _f, n, _s: rest_words([n]),
-        lambda *_: "are not available",
+        lambda _: "an available node", lambda _f, n, _s: rest_words([n]), lambda *_: "are not available"
     ),
     "cores": GateMessages(
-        lambda s: cores(s.requirements.cpu_milli),
-        lambda _f, n, _s: f"{n.free().cpu_milli / 1_000:g} of {cores(n.profile.capacity.cpu_milli)} free",
+        lambda s: cores(s.requirements.cpu_milli / 1_000),
+        lambda _f, n, _s: f"{n.free().cpu_milli / 1_000:g} of {cores(n.profile.capacity.cpu_milli / 1_000)} free",
         _fail_cores,
     ),
     "ram": GateMessages(
         lambda s: f"{memory_size(s.requirements.ram_mb, up=True)} of RAM",
-        lambda _f, n, _s: (
-            f"{memory_size(n.free().ram_mb)} of {memory_size(n.profile.capacity.ram_mb)} RAM free"
-        ),
+        lambda _f, n, _s: f"{memory_size(n.free().ram_mb)} of {memory_size(n.profile.capacity.ram_mb)} RAM free",
         _fail_ram,
     ),
     "disk": GateMessages(
         lambda s: f"{memory_size(s.requirements.disk_mb, up=True)} of disk",
-        lambda _f, n, _s: (
-            f"{memory_size(n.free().disk_mb)} of {memory_size(n.profile.capacity.disk_mb)} disk free"
-        ),
+        lambda _f, n, _s: f"{memory_size(n.free().disk_mb)} of {memory_size(n.profile.capacity.disk_mb)} disk free",
         lambda s, busy: (
             f"have less than {memory_size(s.requirements.disk_mb, up=True)} of {'free ' if busy else ''}disk"
         ),
@@ -380,17 +363,15 @@ WORDS: dict[str, GateMessages] = {
     "excluded_tags": GateMessages(
         lambda s: f"no tag {any_of(s.requirements.exclude_tags)}",
         lambda _f, n, s: f"tag {all_of(s.requirements.exclude_tags & n.profile.tags)}",
-        lambda s, _: f"carry the excluded tag {any_of(s.requirements.exclude_tags)}",
+        lambda s, _: f"have the excluded tag {any_of(s.requirements.exclude_tags)}",
     ),
     "properties": GateMessages(
         lambda s: f"property {pairs(s.requirements.properties)}",
-        lambda _f, n, _s: (
-            f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property"
-        ),
+        lambda _f, n, _s: f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property",
         lambda s, _: f"lack property {pairs(s.requirements.properties)}",
     ),
     "excluded_nodes": GateMessages(
-        lambda s: f"any node but {any_of(s.requirements.exclude_nodes)}",
+        lambda s: f"any node except {any_of(s.requirements.exclude_nodes)}",
         lambda _f, n, _s: f"is {n.profile.name}",
         lambda *_: "are excluded by name",
     ),
@@ -416,39 +397,37 @@ WORDS: dict[str, GateMessages] = {
     ),
     "trust": GateMessages(
         lambda _: "a sandbox, or an owner who trusts this account",
-        lambda *_: "no sandbox for strangers' jobs",
-        lambda *_: "have no sandbox for strangers' jobs",
+        lambda *_: "no sandbox for other accounts' jobs",
+        lambda *_: "have no sandbox for other accounts' jobs",
     ),
     "gpu_lent": GateMessages(
-        lambda _: "a GPU that its owner lends to others",
+        lambda _: "a GPU that its owner lends to other accounts",
         lambda *_: "a GPU for its owner and trusted accounts only",
         lambda *_: "lend their GPU to their owner and trusted accounts only",
     ),
     "integrity": GateMessages(
-        lambda _: "a node whose results were not proven wrong",
+        lambda _: "a node that is not banned for wrong results",
         lambda *_: "banned: several of its results were proven wrong",
         lambda *_: "are banned: several of their results were proven wrong",
     ),
     "other_owner": GateMessages(
         lambda _: "an owner who has not run this job yet, to confirm its result",
-        lambda *_: "its owner has run this job already",
-        lambda *_: "belong to owners who have run it already",
+        lambda *_: "its owner has already run this job",
+        lambda *_: "belong to owners who have already run it",
     ),
     "newcomer": GateMessages(
-        lambda _: "an established node, or a new one that is not already running someone else's job",
-        lambda *_: "new, and its owner's nodes already run someone else's job",
-        lambda *_: "are too new to run more than one job of others at a time",
+        lambda _: "an established node, or a new one that is not already running another account's job",
+        lambda *_: "new, and its owner's new nodes already run another account's job",
+        lambda *_: "are too new to run more than one job of other accounts at a time",
     ),
     "price": GateMessages(_need_price, _have_price, _fail_price),
     "exposure": GateMessages(
         lambda s: f"an owner who may hold jobs worth {format_credits(round_up(s.value))} credits more",
         _have_exposure,
-        lambda s, _: (
-            f"belong to owners who may not hold jobs worth {format_credits(round_up(s.value))} more yet"
-        ),
+        lambda s, _: f"belong to owners who may not hold jobs worth {format_credits(round_up(s.value))} more yet",
     ),
     "avoid": GateMessages(
-        lambda _: "another node than the one that failed it",
+        lambda _: "a different node from the one that failed it",
         lambda *_: "failed this job last time",
         lambda *_: "failed this job last time",
     ),

@@ -1,8 +1,8 @@
-"""The hard gates: what a node must have before it may be ranked for a job. Nothing here weighs anything.
+"""The hard gates: what a node must fulfil before it may be ranked for a job. Gates pass or fail; they do not weigh.
 
-A gate is evaluated over many rows at once. It has up to two forms: `idle` judges what the node is (the gate
-fails for ever), `now` judges what is free of it, and what it costs, at this moment. A gate that the job does not ask about
-returns None and costs nothing.
+A gate is evaluated over many rows at once. It has up to two forms: `idle` judges what the node is (a failure is
+permanent), `now` judges what is free on it and what it costs at this moment. A gate that does not concern the job returns
+None and costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
-from computepool.core.placement import rule_gates
+from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
 from computepool.core.resources import Requirements, Shape
 from computepool.core.trust.tiers import region_of
@@ -34,37 +34,29 @@ class Gate:
     now: Test | None = None
 
     def passes(self, fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-        """At this moment: a gate without a `now` form does not depend on the moment."""
+        """At this moment. A gate without a `now` form does not depend on the moment."""
         test = self.now or self.idle
         return test(fleet, shape, rows) if test else None
 
 
-def _available(fleet: Fleet, _shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.available[rows]
+def _enough(column: str, need: str) -> Test:
+    def test(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+        mask: Mask = getattr(fleet.table, column)[rows] >= getattr(shape.requirements, need)
+        return mask
 
-
-def _cores_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.cpu_total[rows] >= shape.requirements.cpu_milli
-
-
-def _cores_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.cpu_free[rows] >= shape.requirements.cpu_milli
-
-
-def _ram_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.ram_total[rows] >= shape.requirements.ram_mb
+    return test
 
 
 def _ram_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     needs = shape.requirements
     mask: Mask = fleet.table.ram_free[rows] >= ram_needed(fleet, needs, rows)
-    if needs.ram_by_cores:  # a node without free cores is short of cores, which is reason enough
+    if needs.ram_by_cores:  # a node without free cores fails the gate for cores already
         mask |= fleet.table.cpu_free[rows] < needs.cpu_milli
     return mask
 
 
 def ram_needed(fleet: Fleet, needs: Requirements, rows: Rows) -> int | NDArray[np.int64]:
-    """`Requirements.ram_on` of every row."""
+    """`Requirements.ram_on` for every row."""
     if not needs.ram_by_cores:
         return needs.ram_mb
     cores, ram = fleet.table.cpu_total[rows], fleet.table.ram_total[rows].astype(np.int64)
@@ -72,16 +64,8 @@ def ram_needed(fleet: Fleet, needs: Requirements, rows: Rows) -> int | NDArray[n
     return np.maximum(share, needs.ram_mb)
 
 
-def _disk_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.disk_total[rows] >= shape.requirements.disk_mb
-
-
-def _disk_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.disk_free[rows] >= shape.requirements.disk_mb
-
-
 def _cards(fleet: Fleet, shape: Shape, rows: Rows, *, idle: bool) -> Mask | None:
-    """Enough cards, each with the VRAM; a job that names no amount needs cards nobody is on."""
+    """Enough cards with the required VRAM each; a job that names no amount needs unused cards."""
     needs = shape.requirements
     count = cards_needed(needs)
     if not count:
@@ -96,8 +80,7 @@ def _cards(fleet: Fleet, shape: Shape, rows: Rows, *, idle: bool) -> Mask | None
     else:
         mask = ranked[count - 1][rows] >= needs.vram_mb
     if needs.tiers:
-        # The columns count all cards of a node. Where they differ in tier, only those of the wanted tiers
-        # count.
+        # The columns count all cards of a node, but only cards of the required tiers may count.
         for position, row in _mixed_nodes(fleet, rows):
             mask[position] = fleet.node_at(row).pick_cards(needs, idle=idle) is not None
     return mask
@@ -122,16 +105,11 @@ def _excluded_nodes(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return ~_match_nodes(fleet, fleet.rows_called(*excluded), rows) if excluded else None
 
 
-def _match_host(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """By id. A name, as jobs of earlier versions carry it, means the submitter's own nodes: anybody may take any name."""
-    pinned = shape.requirements.node
-    if not pinned:
+def _pinned_node(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    if not shape.requirements.node:
         return None
-    if (row := fleet.row_of(pinned)) is not None:
-        return _match_nodes(fleet, [row], rows)
-    mask = _match_nodes(fleet, fleet.rows_called(pinned), rows)
-    mask &= fleet.table.owner[rows] == fleet.accounts.find(shape.account)
-    return mask
+    node = fleet.get(shape.requirements.node)
+    return _match_nodes(fleet, [] if node is None else [node.row], rows)
 
 
 def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -140,7 +118,7 @@ def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Of its own, or one that it fetches."""
+    """Installed, or one that the node fetches."""
     needs = shape.requirements.pythons
     return (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0 if needs else None
 
@@ -151,155 +129,163 @@ def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    """The owner's protection, whatever the job asks for: a stranger's job needs a sandbox around it."""
+    """Protects the owner, whatever the job requires: other accounts' jobs need a sandbox."""
     return _or_trusted(fleet, shape, rows, mask=fleet.table.level[rows] >= int(Level.NAMESPACE))
 
 
 def _gpu_lent(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Cards have an opt-in of their own: a driver is a larger hole than a kernel."""
+    """GPUs need an opt-in of their own, because a driver exposes more than a kernel."""
     if not cards_needed(shape.requirements):
         return None
     return _or_trusted(fleet, shape, rows, mask=fleet.table.lends_gpus[rows].copy())
 
 
 def _or_trusted(fleet: Fleet, shape: Shape, rows: Rows, *, mask: Mask) -> Mask:
-    table = fleet.table
-    mask |= table.trusts_everyone[rows]
-    mask |= table.owner[rows] == fleet.accounts.find(shape.account)
+    mask |= fleet.table.trusts_everyone[rows]
+    mask |= fleet.owned_by(shape.account, rows)
     if trusting := fleet.rows_trusting(shape.account):
         mask |= _match_nodes(fleet, trusting, rows)
     return mask
 
 
-def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """The market's only gate: the floor is met, and the ceiling pays the price. Own nodes cost nothing."""
-    table, prices = fleet.table, fleet.prices
-    allowed = prices.within(shape)
-    if prices.market is None or (allowed is None and not prices.floors):
+def _network(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The owner opted in, and no rule excludes other accounts' jobs."""
+    if not shape.requirements.network:
         return None
-    cards = cards_needed(shape.requirements)
-    mask: Mask = table.owner[rows] == fleet.accounts.find(shape.account)
-    paid = (table.gpu_met if cards else table.cpu_met)[rows]
-    if allowed is not None:
-        paid = paid & allowed[(table.gpu_class if cards else table.cpu_class)[rows]]
-    mask |= paid
+    offered: Mask = fleet.table.network[rows]
+    allowed = _owner_rule(fleet, shape, rows, aspect="network")
+    return offered.copy() if allowed is None else offered & allowed
+
+
+def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask | None:
+    if fleet.rulebook.empty:
+        return None
+    verdicts = np.array(fleet.rulebook.verdicts(aspect, Demand.of(shape.account, shape.requirements)), np.bool_)
+    if verdicts.all():
+        return None
+    mask: Mask = verdicts[fleet.table.rules[rows]] | fleet.owned_by(shape.account, rows)
     return mask
 
 
+def _submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Judged at every placement, because scores change with every job."""
+    if not fleet.rulebook.scored:
+        return None
+    least = np.array(fleet.rulebook.scores_min(), np.float64)
+    passed = least <= fleet.submitter_score(shape.account)
+    mask: Mask = passed[fleet.table.rules[rows]] | fleet.owned_by(shape.account, rows)
+    return mask
+
+
+def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The market's only gate: the price meets the floor, and the ceiling pays the price. One's own nodes are free."""
+    prices = fleet.prices
+    allowed = prices.within(shape)
+    if prices.market is None or (allowed is None and not prices.floors):
+        return None
+    side = prices.side(cards=cards_needed(shape.requirements))
+    paid = side.met[rows]
+    if allowed is not None:
+        paid = paid & allowed[side.classes[rows]]
+    return paid | fleet.owned_by(shape.account, rows)
+
+
 def meets_floor(fleet: Fleet, node: NodeRecord) -> bool:
-    """Whether today's price of the node's tier is what its owner wants at least."""
-    met = fleet.table.gpu_met if node.cards else fleet.table.cpu_met
-    return node.floor is None or fleet.prices.market is None or bool(met[node.row])
+    """Whether the current price of the node's tier meets its owner's floor."""
+    prices = fleet.prices
+    return node.floor is None or prices.market is None or bool(prices.side(cards=len(node.cards)).met[node.row])
 
 
 def _newcomer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Newcomers of one owner have one job of others at a time.
-
-    What they run for their owners is nobody else's risk.
-    """
+    """The newcomer nodes of one owner get one external job at a time between them."""
     if not fleet.newcomers:
         return None
-    owners = fleet.table.owner[rows]
-    mask: Mask = ~fleet.table.newcomer[rows] | (fleet.owners.busy[owners] == 0)
-    mask |= owners == fleet.accounts.find(shape.account)
+    mask: Mask = ~fleet.table.newcomer[rows] | (fleet.owners.newcomer_jobs[fleet.table.owner[rows]] == 0)
+    mask |= fleet.owned_by(shape.account, rows)
     return mask
 
 
 def exposed(fleet: Fleet, shape: Shape, rows: Rows, *, able: Mask) -> Mask | None:
-    """Which rows may be trusted with what the job is worth, beside what their owners' nodes hold already.
+    """The rows whose owners may hold the value of this job in addition to what their nodes hold already.
 
-    A job that is worth more than any owner of an able row may hold goes to one who holds nothing else: a pool in which
-    everybody is new must be able to begin. `able`: the rows that could run it.
+    A job worth more than the cap of every able owner goes to one who holds nothing else, so that a pool of newcomers can
+    start. `able`: the rows that could run it.
     """
-    value, bounds = shape.value, fleet.owners
-    if not value or not bounds.capped:
+    value, exposure = shape.value, fleet.owners
+    if not value or not exposure.capped:
         return None
-    # By owner first: there are fewer of them than nodes, and mostly all have room.
-    room = bounds.held + value <= bounds.caps
+    # By owner first: there are fewer owners than nodes, and usually all have room.
+    room = exposure.value + value <= exposure.caps
     if room.all():
         return None
-    owners = fleet.table.owner[rows]
-    own = owners == fleet.accounts.find(shape.account)
-    if not (able & (bounds.caps >= value)[owners] & ~own).any():
-        room |= bounds.held == 0
+    owners, own = fleet.table.owner[rows], fleet.owned_by(shape.account, rows)
+    if not (able & (exposure.caps >= value)[owners] & ~own).any():
+        room |= exposure.value == 0
     mask: Mask = room[owners] | own
     return mask
 
 
 def _integrity(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """A node whose results were proven wrong works only for its owner."""
+    """A node banned for wrong results runs only its owner's jobs."""
     if not fleet.banned:
         return None
-    mask: Mask = ~fleet.table.banned[rows]
-    mask |= fleet.table.owner[rows] == fleet.accounts.find(shape.account)
-    return mask
+    return ~fleet.table.banned[rows] | fleet.owned_by(shape.account, rows)
 
 
 def _other_owner(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """A result is confirmed by somebody who has not reported one."""
-    owners = fleet.table.owner[rows]
-    return all_of(owners != fleet.accounts.find(owner) for owner in shape.avoid_owners)
+    """Only an owner who has not reported a result may confirm it."""
+    return all_of(~fleet.owned_by(owner, rows) for owner in shape.avoid_owners)
 
 
-#: In the order in which people read them. `avoid` (see `avoided_row`) and `exposure` (see `exposed`) are not here:
-#: whether they hold for a node depends on the others.
+#: In the order in which people read them. `avoid` (`avoided_row`) and `exposure` (`exposed`) are not here, because their
+#: verdict on one node depends on the other nodes.
 GATES: tuple[Gate, ...] = (
-    Gate("available", now=_available),
-    Gate("cores", idle=_cores_total, now=_cores_free),
-    Gate("ram", idle=_ram_total, now=_ram_free),
-    Gate("disk", idle=_disk_total, now=_disk_free),
+    Gate("available", now=lambda fleet, _shape, rows: fleet.table.available[rows]),
+    Gate("cores", idle=_enough("cpu_total", "cpu_milli"), now=_enough("cpu_free", "cpu_milli")),
+    Gate("ram", idle=_enough("ram_total", "ram_mb"), now=_ram_free),
+    Gate("disk", idle=_enough("disk_total", "disk_mb"), now=_enough("disk_free", "disk_mb")),
     Gate("gpu", idle=partial(_cards, idle=True), now=partial(_cards, idle=False)),
     Gate("tier", idle=_tier),
     Gate("region", idle=_region),
     Gate("tags", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.tags, rows)),
     Gate(
-        "excluded_tags",
-        idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows),
+        "excluded_tags", idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows)
     ),
-    Gate(
-        "properties",
-        idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows),
-    ),
+    Gate("properties", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows)),
     Gate("excluded_nodes", idle=_excluded_nodes),
-    Gate("node", idle=_match_host),
+    Gate("node", idle=_pinned_node),
     Gate("mesh_version", idle=_mesh_version),
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
     Gate("gpu_lent", idle=_gpu_lent),
-    Gate("network", idle=rule_gates.network),
-    Gate("rule_submitter", idle=rule_gates.rule("submitter")),
-    Gate("rule_label", idle=rule_gates.rule("label")),
-    Gate("rule_gpu", idle=rule_gates.rule("gpu")),
-    Gate("rule_minutes", idle=rule_gates.rule("minutes")),
-    Gate("rule_ram", idle=rule_gates.rule("ram")),
-    Gate("rule_disk", idle=rule_gates.rule("disk")),
-    Gate("submitter_reputation", now=rule_gates.submitter_reputation),
+    Gate("network", idle=_network),
+    *(
+        Gate(f"rule_{aspect}", idle=partial(_owner_rule, aspect=aspect))
+        for aspect in ("submitter", "label", "gpu", "minutes", "ram", "disk")
+    ),
+    Gate("submitter_reputation", now=_submitter_reputation),
     Gate("integrity", idle=_integrity),
-    # Both: whose results are there belongs to the job, and rankings are shared by all jobs of one kind.
+    # In both forms, because the shapes that share a ranking differ in the owners to avoid.
     Gate("other_owner", idle=_other_owner, now=_other_owner),
     Gate("newcomer", now=_newcomer),
     Gate("price", now=_price),
 )
-AVOID = "avoid"
-EXPOSURE = "exposure"
 
 
 def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    """Which rows could run the shape if they were online and idle."""
-    return _passing(
-        fleet.table.live[rows].copy(), (gate.idle for gate in GATES), fleet, shape=shape, rows=rows
-    )
+    """The rows that could run the shape if they were online and idle."""
+    return _passing(fleet.table.live[rows].copy(), (gate.idle for gate in GATES), fleet, shape=shape, rows=rows)
 
 
 def affordable(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    """Which rows agree on a price, and accept whose job it is, as things are now."""
-    tests = (_price, rule_gates.submitter_reputation)
+    """The rows that currently agree to the price and accept the submitter's score."""
+    tests = (_price, _submitter_reputation)
     return _passing(np.ones_like(fleet.table.live[rows]), tests, fleet, shape=shape, rows=rows)
 
 
 def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    """Which rows take work now, have enough free, and agree on a price; nothing of the gates that do not move."""
+    """The rows that pass every `now` gate: they take work, have enough free, and agree to the price."""
     tests = (gate.now for gate in _MOVING_GATES)
     return _passing(fleet.table.available[rows].copy(), tests, fleet, shape=shape, rows=rows)
 
@@ -312,28 +298,26 @@ def _passing(mask: Mask, tests: Iterable[Test | None], fleet: Fleet, *, shape: S
 
 
 def still_agreed(fleet: Fleet, shape: Shape, row: int) -> bool:
-    """Whether price and owner still allow on this row what was placed there before."""
+    """Whether price and owner's rules still allow a job that was placed on this row before."""
     verdicts = (gate.passes(fleet, shape, slice(row, row + 1)) for gate in _AGREEMENTS)
     return all(passed is None or bool(passed[0]) for passed in verdicts)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Gate by gate, which rows pass. Only gates that the shape asks about are here."""
+    """For each gate that concerns the shape, the rows that pass it."""
 
     rows: NDArray[np.intp]
     now: dict[str, Mask]
-    idle: dict[str, Mask]  #: as if every node were online and had nothing to do
+    idle: dict[str, Mask]  #: as if every node were online and idle
 
     def failures(self) -> NDArray[np.int16]:
-        """How many gates each row fails now."""
         failed = np.zeros(self.rows.size, np.int16)
         for passed in self.now.values():
             failed += ~passed
         return failed
 
     def ever(self) -> Mask:
-        """Which rows could run the shape if they were idle."""
         able = np.ones(self.rows.size, np.bool_)
         for passed in self.idle.values():
             able &= passed
@@ -341,7 +325,7 @@ class Verdicts:
 
 
 def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> Verdicts:
-    """Every gate's verdict on every row (of all nodes, if none are named). For people: placing needs less."""
+    """Every gate's verdict on the given rows, or on all nodes. For explanations; placement needs less."""
     if rows is None:
         rows = np.flatnonzero(fleet.table.live[: fleet.rows])
     verdicts = Verdicts(rows, {}, {})
@@ -351,44 +335,44 @@ def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> V
             idle = gate.idle(fleet, shape, rows) if gate.idle and gate.now else passed
             verdicts.now[gate.name] = passed
             verdicts.idle[gate.name] = np.ones_like(passed) if idle is None or not gate.idle else idle
-    if (trusted := exposed(fleet, shape, rows, able=could_run(fleet, shape, rows))) is not None:
-        verdicts.now[EXPOSURE] = trusted
-        verdicts.idle[EXPOSURE] = np.ones(rows.size, np.bool_)
-    if (avoided := avoided_row(fleet, shape)) is not None:
-        verdicts.now[AVOID] = rows != avoided
-        verdicts.idle[AVOID] = np.ones(rows.size, np.bool_)
+    avoided = avoided_row(fleet, shape)
+    relative = {
+        "exposure": exposed(fleet, shape, rows, able=could_run(fleet, shape, rows)),
+        "avoid": None if avoided is None else rows != avoided,
+    }
+    for name, passed in relative.items():
+        if passed is not None:
+            verdicts.now[name] = passed
+            verdicts.idle[name] = np.ones_like(passed)
     return verdicts
 
 
 def avoided_row(fleet: Fleet, shape: Shape) -> int | None:
-    """The row of the node that failed the job last, unless no other node of the fleet could ever run it."""
-    row = fleet.row_of(shape.avoid_node) if shape.avoid_node else None
-    if row is None:
+    """The row of the node that last failed the job, unless no other node of the fleet could ever run it."""
+    node = fleet.get(shape.avoid_node)
+    if node is None:
         return None
     able = could_run(fleet, shape, slice(0, fleet.rows))
-    return None if able[row] and np.count_nonzero(able) == 1 else row
+    return None if able[node.row] and np.count_nonzero(able) == 1 else node.row
 
 
 def cheapest(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> Offer | None:
-    """The best offer of these rows whose floors are met; None if there is none."""
-    market, table = fleet.prices.market, fleet.table
+    """The cheapest offer of those rows whose floors are met; None if there are none."""
+    market, side = fleet.prices.market, fleet.prices.side(cards=cards_needed(shape.requirements))
     if market is None:
         return None
-    cards = cards_needed(shape.requirements)
-    paid = rows[(table.gpu_met if cards else table.cpu_met)[rows]]
-    # Rows of one class cost the same, so one of each is enough.
-    _, firsts = np.unique((table.gpu_class if cards else table.cpu_class)[paid], return_index=True)
+    paid = rows[side.met[rows]]
+    # Rows of one class cost the same, so one row of each class is enough.
+    _, firsts = np.unique(side.classes[paid], return_index=True)
     offers = (market.offer(shape, fleet.node_at(row).profile) for row in paid[firsts].tolist())
     return min(offers, key=lambda offer: offer.price, default=None)
 
 
-#: What people agree on, and may change their minds about while a job runs.
+#: Agreements between people, which may change while a lane of jobs runs.
 _AGREEMENTS = tuple(
-    gate
-    for gate in GATES
-    if gate.name in ("price", "network", "submitter_reputation") or gate.name.startswith("rule_")
+    gate for gate in GATES if gate.name in ("price", "network", "submitter_reputation") or gate.name.startswith("rule_")
 )
-_MOVING_GATES = tuple(gate for gate in GATES if gate.now and gate.now is not _available)
+_MOVING_GATES = tuple(gate for gate in GATES if gate.now and gate.name != "available")
 
 
 def _any_word(fleet: Fleet, column: NDArray[np.int32], words: Collection[str]) -> Mask | None:
@@ -406,7 +390,7 @@ def _match_nodes(fleet: Fleet, chosen: list[int], rows: Rows) -> Mask:
 
 
 def _mixed_nodes(fleet: Fleet, rows: Rows) -> list[tuple[int, int]]:
-    """(position in the mask, row) of the live nodes whose cards differ in tier. They are rare."""
+    """(position in the mask, row) of the live nodes whose cards differ in tier. Such nodes are rare."""
     positions = np.flatnonzero(fleet.table.mixed[rows] & fleet.table.live[rows])
     if isinstance(rows, slice):
         return [(position, position + (rows.start or 0)) for position in positions.tolist()]

@@ -1,4 +1,4 @@
-"""Hosts by name. Anybody may give a node any name, so a name is read in the view of who says it, and turned into an id once."""
+"""Hosts by name. Anybody may give a node any name, so names are resolved from the account's point of view, once, to ids."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import islice
 
 from computepool.core.ids import is_node_id
 
-#: What stands for a node without being the name of one.
-_OTHER_MEANINGS = frozenset({"last", "node_"})
+#: Words with another meaning where a node is expected.
+_RESERVED = frozenset({"last", "node_"})
 _CLOSEST_MAX = 3
-#: Comparing two names takes the square of their lengths, or more, and other people choose them: so few, and so short ones.
+#: Comparing two names takes at least quadratic time, and other people choose them. So only few and short names are compared.
 _COMPARED_MAX = 50
 _COMPARED_CHARS_MAX = 40
-#: In length, and in the letters that only one of them has.
+#: The most by which similar names may differ in length, and in letters that occur in only one of them.
 _APART_MAX = 2
 
 
@@ -28,11 +28,11 @@ class Host:
 
 
 def candidates(word: str, called: Sequence[Host], *, account: str) -> list[Host]:
-    """Which hosts an account may mean by an id or a name: exactly one is an answer, several are ambiguous.
+    """The hosts that an account may mean by an id or a name. Exactly one is an answer; several are ambiguous.
 
-    `called`: all that have that id or name, newest first. An id means the host that has it. A name means one's own host; else one
-    of somebody else's, if nobody besides has a host of that name. Of one owner's hosts of a name those that are there count, or
-    the newest: a machine that was set up again has its old name.
+    `called`: all hosts with that id or name, newest first. An id means the host that has it. A name means the account's own
+    host, or else another owner's if only one owner has hosts of that name. Of several hosts of one owner the live ones
+    count, or else the newest, because a machine that is set up again keeps its name.
     """
     exact = [host for host in called if host.id == word]
     if exact or is_node_id(word):
@@ -45,26 +45,26 @@ def candidates(word: str, called: Sequence[Host], *, account: str) -> list[Host]
 
 
 def name_key(name: str) -> str:
-    """Names that look the same to a reader, as far as Unicode tells, are the same."""
+    """Equal for names that look the same to a reader, as far as Unicode can tell."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 
 def name_problem(name: str) -> str:
-    """Why no node may have this name; empty if it may."""
+    """Why a node may not have this name; empty if it may."""
     if is_node_id(name.strip().lower()):
         return "a name cannot be an id"
-    if "://" in name or name.strip().casefold() in _OTHER_MEANINGS:
+    if "://" in name or name.strip().casefold() in _RESERVED:
         return "a name cannot be an address, `last` or the beginning of an id"
     if name != name.strip() or unicodedata.normalize("NFKC", name) != name:
         return "write the name in plain characters, without spaces around it"
-    # Invisible ones, and those that change the direction in which a name is read.
+    # Invisible characters, and those that change the reading direction.
     if any(unicodedata.category(character)[0] == "C" for character in name):
         return "a name has no invisible or control characters"
     return ""
 
 
 def closest(word: str, names: Iterable[str]) -> list[str]:
-    """Names that may have been meant. A hint: it must not take long, whatever the names are."""
+    """Similar names, as a hint. Fast, whatever the names are."""
     key = name_key(word)
     if len(key) > _COMPARED_CHARS_MAX:
         return []
@@ -78,9 +78,9 @@ def _is_like(one: str, other: str) -> bool:
 
 
 def spellings(name: str, url: str) -> Collection[str]:
-    """What a node that is called so and is reached there goes by, besides its id.
+    """The words for a node with this name and URL, besides its id.
 
-    A host that says http://10.0.0.7:8765 is http://laptop:8765 to those who know its name. The id of another is no name.
+    The host at http://10.0.0.7:8765 is also http://laptop:8765 to those who know its name. An id is never a name.
     """
     scheme, separator, rest = url.partition("://")
     _, colon, port = rest.rpartition(":")

@@ -1,4 +1,4 @@
-"""Nodes that would take a job, and their prices: the market's view of the fleet, for quotes. Not for placing."""
+"""Nodes that would take a job, and their prices: the market's view of the fleet, for quotes. Placement does not use it."""
 
 from __future__ import annotations
 
@@ -16,41 +16,40 @@ from computepool.core.resources import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """Nodes that make one offer."""
+class OfferGroup:
+    """The nodes that make one offer."""
 
     offer: Offer
-    own: bool  #: the submitter's
+    own: bool  #: the nodes are the submitter's
     now: int  #: nodes that would take the job at this moment
-    able: int  #: nodes that could, were they idle
-    agreed: int  #: of these, nodes that agree on the price
+    able: int  #: nodes that could take it if they were idle
+    agreed: int  #: of these, nodes that agree to the price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     nodes: int
-    stands: tuple[Stand, ...]  #: the cheapest first
-    #: of the nodes that agree on the price, those that are neither offline, paused nor cooling off
-    awake: int = 0
-    networked: int | None = None  #: nodes that take jobs with network; None: the job has none
-    python: int | None = None  #: nodes with the Python version that it needs; None: it needs none
+    groups: tuple[OfferGroup, ...]  #: the cheapest first
+    awake: int = 0  #: nodes that agree to the price and are neither offline, paused nor cooling off
+    networked: int | None = None  #: nodes that take jobs with network; None if the job does not use it
+    python: int | None = None  #: nodes with the required Python version; None if the job requires none
 
     @property
     def now(self) -> int:
-        return sum(stand.now for stand in self.stands)
+        return sum(group.now for group in self.groups)
 
     @property
     def able(self) -> int:
-        return sum(stand.able for stand in self.stands)
+        return sum(group.able for group in self.groups)
 
     @property
     def agreed(self) -> int:
-        return sum(stand.agreed for stand in self.stands)
+        return sum(group.agreed for group in self.groups)
 
-    def likely(self) -> list[Stand]:
-        """Those that would take it now; else those that would when idle; else those that could at all."""
+    def likely(self) -> list[OfferGroup]:
+        """The groups that would take the job now, else when idle, else at any price."""
         for count in ("now", "agreed", "able"):
-            found = [stand for stand in self.stands if getattr(stand, count)]
+            found = [group for group in self.groups if getattr(group, count)]
             if found:
                 return found
         return []
@@ -64,7 +63,7 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     rows = verdicts.rows[able]
     networked, python = (_passing(verdicts, gate) for gate in ("network", "python"))
     if not rows.size:
-        return Outlook(nodes=len(fleet), stands=(), networked=networked, python=python)
+        return Outlook(nodes=len(fleet), groups=(), networked=networked, python=python)
     kinds = _kinds(fleet, shape, rows)
     counts = [np.bincount(kinds, mask[able]).astype(int).tolist() for mask in (now, able, agrees)]
     example = np.zeros(len(counts[1]), np.intp)
@@ -72,34 +71,29 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     merged: dict[tuple[Offer, bool], list[int]] = {}
     for kind, row in enumerate(example.tolist()):
         if counts[1][kind]:
-            # Cards of two sizes make one offer to a job that takes whole cards.
+            # To a job that takes whole cards, cards of different sizes are one offer.
             offer = market.offer(shape, fleet.node_at(row).profile)
             total = merged.setdefault((offer, bool(kind & 1)), [0, 0, 0])
             total[:] = (before + column[kind] for before, column in zip(total, counts, strict=True))
-    stands = [
-        Stand(offer, own=own, now=total[0], able=total[1], agreed=total[2])
-        for (offer, own), total in merged.items()
-    ]
-    stands.sort(key=lambda stand: (stand.offer.price, str(stand.offer.zone)))
+    groups = [OfferGroup(offer, own, *total) for (offer, own), total in merged.items()]
+    groups.sort(key=lambda group: (group.offer.price, str(group.offer.zone)))
     awake = int(np.count_nonzero(able & agrees & verdicts.now["available"]))
-    return Outlook(nodes=len(fleet), stands=tuple(stands), awake=awake, networked=networked, python=python)
+    return Outlook(nodes=len(fleet), groups=tuple(groups), awake=awake, networked=networked, python=python)
 
 
 def _passing(verdicts: Verdicts, gate: str) -> int | None:
-    """Nodes that pass it; None: the job does not ask about it."""
+    """The number of nodes that pass a gate; None if the gate does not concern the job."""
     passed = verdicts.now.get(gate)
     return None if passed is None else int(np.count_nonzero(passed))
 
 
 def _kinds(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Small numbers: rows that make the same offer have the same, and odd ones are the submitter's own."""
-    table = fleet.table
-    classes = (table.gpu_class if cards_needed(shape.requirements) else table.cpu_class)[rows]
-    own = table.owner[rows] == fleet.accounts.find(shape.account)
-    kinds: NDArray[np.intp] = classes * 2 + own
+    """A small number for each row: equal if the rows make the same offer, odd if they are the submitter's own."""
+    classes = fleet.prices.side(cards=cards_needed(shape.requirements)).classes[rows]
+    kinds: NDArray[np.intp] = classes * 2 + fleet.owned_by(shape.account, rows)
     return kinds
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that `percent` of the values do not exceed."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

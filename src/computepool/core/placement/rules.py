@@ -1,6 +1,6 @@
-"""Owner rules: what others may do on a node. Applied by the hub before it places a job, and by the agent again.
+"""Owner rules: what other accounts' jobs may do on a node. The hub applies them before placement, and the agent again.
 
-Rules hold for the jobs of others; an owner's own jobs may do what the machine can. Nothing here is about prices.
+They do not restrict the owner's own jobs, and say nothing about prices.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from computepool.core.fleet.node_record import cards_needed
+from computepool.core.resources import Requirements
 from computepool.core.words import counted, memory_size
 
 #: Names in one list.
@@ -16,7 +18,7 @@ NAMES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a job may do, as far as owners have rules about it."""
+    """Those properties of a job that owner rules are about."""
 
     account: str
     labels: frozenset[str] = frozenset()
@@ -26,34 +28,40 @@ class Demand:
     ram_mb: int = 0
     disk_mb: int = 0
 
+    @classmethod
+    def of(cls, account: str, needs: Requirements) -> Demand:
+        return cls(
+            account=account,
+            labels=needs.labels,
+            network=needs.network,
+            gpus=cards_needed(needs),
+            minutes=needs.minutes,
+            ram_mb=needs.ram_mb,
+            disk_mb=needs.disk_mb,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Hashable: nodes with equal rules are judged once. The default allows everything."""
+    """The default allows everything. Hashable, so that nodes with equal rules are judged once."""
 
-    allow_submitters: frozenset[str] = frozenset()  #: account ids; if there are any, only their jobs
+    allow_submitters: frozenset[str] = frozenset()  #: account ids; if not empty, only their jobs
     deny_submitters: frozenset[str] = frozenset()
-    allow_labels: frozenset[str] = frozenset()  #: if there are any, a job must carry one of them
+    allow_labels: frozenset[str] = frozenset()  #: if not empty, a job must have one of them
     deny_labels: frozenset[str] = frozenset()
     network: bool = True
     gpus: bool = True
     minutes_max: int | None = None
     ram_mb_max: int | None = None
     disk_mb_max: int | None = None
-    score_min: float = 0.0  #: of the submitter's reputation, from 0 to 1. Only the hub knows the scores
-
-    @property
-    def empty(self) -> bool:
-        return self == NONE
+    score_min: float = 0.0  #: minimum of the submitter's reputation, from 0 to 1; only the hub knows the scores
 
     def admits(self, aspect: str, demand: Demand) -> bool:
         return ASPECTS[aspect].admits(self, demand)
 
     def refusals(self, demand: Demand) -> list[str]:
-        """Why the job may not run here, one sentence for each rule that it breaks. The score is not asked."""
-        return [
-            aspect.sentence(self, demand) for aspect in ASPECTS.values() if not aspect.admits(self, demand)
-        ]
+        """Why the job may not run here: one phrase for each rule that it breaks, except `score_min`."""
+        return [aspect.sentence(self, demand) for aspect in ASPECTS.values() if not aspect.admits(self, demand)]
 
 
 NONE = Rules()
@@ -61,7 +69,7 @@ NONE = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One thing that owners have rules about."""
+    """One subject of owner rules."""
 
     admits: Callable[[Rules, Demand], bool]
     sentence: Callable[[Rules, Demand], str]
@@ -93,9 +101,7 @@ def _within(limit: int | None, requested: int) -> bool:
 ASPECTS: dict[str, Aspect] = {
     "submitter": Aspect(_submitter, lambda _r, d: f"its owner takes no jobs of {d.account}"),
     "label": Aspect(_label, _label_sentence),
-    "network": Aspect(
-        lambda r, d: r.network or not d.network, lambda *_: "its owner takes no jobs with network"
-    ),
+    "network": Aspect(lambda r, d: r.network or not d.network, lambda *_: "its owner takes no jobs with network"),
     "gpu": Aspect(lambda r, d: r.gpus or not d.gpus, lambda *_: "its owner takes no jobs with a GPU"),
     "minutes": Aspect(
         lambda r, d: _within(r.minutes_max, d.minutes),

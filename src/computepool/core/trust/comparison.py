@@ -1,7 +1,4 @@
-"""Comparison of two results: by digest, within a tolerance, or by the word of a function of the submitter's.
-
-Pure rules: what a submitter may ask for, and which results are of one class. How close two results are: tolerance.py.
-"""
+"""Comparison of results: by digest, within a tolerance (tolerance.py), or by a function that the submitter provides."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from typing import Final
 
 from computepool.core.errors import BadRequest
 
-#: From 1 on, any two numbers of the same sign would be the same.
+#: With 1 or more, any two numbers of the same sign would be equal.
 RELATIVE_MAX: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Two numbers are the same where |a − b| ≤ max(absolute, relative · max(|a|, |b|))."""
+    """Two numbers are equal if |a − b| ≤ max(absolute, relative · max(|a|, |b|))."""
 
     relative: float
     absolute: float = 0.0
@@ -29,7 +26,7 @@ class Tolerance:
 
 
 def parse(text: str) -> Tolerance | None:
-    """None: by digest."""
+    """The tolerance that the text names; None for a comparison by digest."""
     if text == "exact":
         return None
     word, _, numbers = text.partition(":")
@@ -43,15 +40,15 @@ def parse(text: str) -> Tolerance | None:
         pass
     raise BadRequest(
         "Results are compared as exact, tolerance:REL or tolerance:REL,ABS, with REL from 0 to "
-        f"{RELATIVE_MAX:g}, ABS from 0 on, and one of them not 0, for example tolerance:1e-6; not {text[:60]!r}.",
+        f"{RELATIVE_MAX:g}, ABS at least 0, and not both 0, for example tolerance:1e-6; not {text[:60]!r}.",
         field="compare",
     )
 
 
 def classes(count: int, same: Callable[[int, int], bool | None]) -> list[int] | tuple[int, int]:
-    """The class of each result, in their order; or the pair that has to be compared first.
+    """The class of each result, in order, or the pair that must be compared first.
 
-    Being close is not transitive. So each is held against the first of every class, and joins the first that fits.
+    Closeness is not transitive. So each result is compared with the first of every class, and joins the first that matches.
     """
     kinds: list[int] = []
     for place in range(count):

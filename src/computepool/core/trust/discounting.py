@@ -1,13 +1,13 @@
-"""Evidence that fades: a discounted Beta over good and bad outcomes. Pure, and the same to the last bit everywhere.
+"""Evidence that fades: a discounted Beta distribution over good and bad outcomes, identical to the last bit everywhere.
 
-The state is whole numbers, because it must be found again from the events on any machine: `pow` and `exp` differ in the
-last digit between C libraries, integers do not. Only the score is a float, made of operations (+ - × ÷ √) that IEEE 754
-defines exactly.
+The state is integers, because every machine must be able to reproduce it from the events: `pow` and `exp` differ in the
+last digit between C libraries. Only the score is a float, computed with operations (+ - × ÷ √) that IEEE 754 defines
+exactly.
 
     S ← λS + x,  F ← λF + (1 − x)      after each outcome (x is 1 for a success), λ = 0.95
     S ← S·2^(−days/30), F ← F·2^(−days/60)     while nothing happens: failures fade more slowly
     m = (a0 + S) / (a0 + b0 + S + F)    the mean of Beta(a0 + S, b0 + F)
-    score = m − ½·√(m(1 − m) / (n + 1))  half a standard deviation below: what we know little of ranks lower
+    score = m − ½·√(m(1 − m) / (n + 1))  half a standard deviation below the mean: little evidence ranks lower
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Final
 
 DAY_MS: Final = 24 * 3600 * 1000
 
-#: What is believed of one whom nobody has tried: 4 outcomes, 80 % of them good.
+#: The prior: 4 outcomes, 80 % of them good.
 PRIOR_SUCCESS: Final = 3.2
 PRIOR_FAILURE: Final = 0.8
-#: How far below the mean the score is, in standard deviations.
+#: The distance of the score below the mean, in standard deviations.
 CAUTION: Final = 0.5
-#: 1 / (1 − λ): the weight that S and F can reach, and so how many outcomes are remembered.
+#: 1 / (1 − λ): the limit of S and F, and so the number of outcomes that are remembered.
 MEMORY: Final = 20
 SUCCESS_HALF_LIFE_MS: Final = 30 * DAY_MS
 FAILURE_HALF_LIFE_MS: Final = 60 * DAY_MS
 
-#: S and F are kept in these parts of an outcome. 20 · 2^40 is far inside a 64-bit column, and 10^-12 of an outcome is
-#: far below what could ever move a score.
+#: S and F are stored in these fractions of an outcome. 20 · 2^40 easily fits a 64-bit column, and 10^-12 of an outcome
+#: could never affect a score.
 ONE: Final = 1 << 40
 _FULL: Final = MEMORY * ONE
 _FACTOR_BITS: Final = 62
@@ -45,7 +45,7 @@ class Weight:
 
 
 def score_of(success: int, failure: int) -> float:
-    """From 0 to 1: the cautious mean. S and F in parts of ONE."""
+    """The cautious mean, from 0 to 1. S and F in fractions of ONE."""
     a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE
     n = a + b
     mean = a / n
@@ -61,12 +61,9 @@ def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
 
 
 def faded(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
-    """S and F after so much silence. A clock that went back fades nothing."""
+    """S and F after `quiet_ms` without outcomes. A clock that was set back fades nothing."""
     quiet_ms = max(0, quiet_ms)
-    return (
-        _fade(success, quiet_ms, SUCCESS_HALF_LIFE_MS),
-        _fade(failure, quiet_ms, FAILURE_HALF_LIFE_MS),
-    )
+    return (_fade(success, quiet_ms, SUCCESS_HALF_LIFE_MS), _fade(failure, quiet_ms, FAILURE_HALF_LIFE_MS))
 
 
 def _scale(amount: int, factor: int) -> int:
@@ -74,7 +71,7 @@ def _scale(amount: int, factor: int) -> int:
 
 
 def _grow(amount: int, keep: int) -> int:
-    """λS + 1, written as a step towards MEMORY: for a quarter of an outcome, four of these are exactly one full one."""
+    """λS + 1, as a step towards MEMORY, so that four quarters of an outcome are exactly one outcome."""
     return _FULL - _scale(_FULL - amount, keep)
 
 
@@ -107,5 +104,5 @@ _ROOTS: Final = _roots()
 _LAMBDA: Final = _FACTOR * (MEMORY - 1) // MEMORY
 _HALF: Final = _root(_LAMBDA)
 _QUARTER: Final = _root(_HALF)
-#: λ for a full outcome, its fourth root for a quarter of one, and what is between them.
+#: λ for a full outcome, its fourth root for a quarter of one, and so on.
 _KEEP: Final[Mapping[int, int]] = {1: _QUARTER, 2: _HALF, 3: _scale(_HALF, _QUARTER), 4: _LAMBDA}

@@ -1,7 +1,7 @@
-"""Relative speed of a node, beside others that run the very same jobs. Ratios only, no clock and no store.
+"""The speed of a node relative to others that run the same jobs. Ratios only, without a clock.
 
-Run times of one spec are held against the median of the other nodes' in the same tier. What is kept of a node is a
-discounted mean of the logarithms, with what is needed to say how sure it is: jobs of one group may differ in size.
+Run times of one spec are compared with the median of other nodes in the same tier. Each node has a discounted mean of the
+logarithms, with its variance, because jobs of one spec may differ in size.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import NamedTuple
 
-#: Of one job; about the last 50 count.
+#: The discount per job, so that about the last 50 count.
 KEPT = 0.98
-#: One job counts as at most 8 times slower or faster: one that hung must not decide alone.
+#: A single job counts as at most 8 times slower or faster, so that one that hung does not decide alone.
 _LOG_MAX = 3.0
-#: Standard errors that the mean must be away from the peers'.
+#: The required distance of the mean from the peers', in standard errors.
 _SURE = 2.0
-#: Weight of some twenty jobs, and how much slower than the others counts as equally fast.
+#: The weight of about twenty jobs, and the factor up to which a node counts as equally fast.
 _ENOUGH, _AS_FAST = 15.0, 1.5
-#: So many different submitters are remembered; more would change nothing.
+#: Distinct submitters remembered; more would change nothing.
 ACCOUNTS_KEPT = 2
 _SPECS_MAX = 2_000
 _NODES_MAX = 64
@@ -29,13 +29,13 @@ _NEWEST_WEIGHT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RelativeSpeed:
-    """A node's jobs against its peers': logarithms to base 2, so 1.0 is twice as slow."""
+    """A node's jobs compared with its peers', as logarithms to base 2: 1.0 is twice as slow."""
 
     weight: float = 0.0
     total: float = 0.0
     squares: float = 0.0
-    jobs: int = 0  #: counted since it was last judged
-    accounts: tuple[str, ...] = ()  #: whose jobs they were
+    jobs: int = 0  #: since the last judgement
+    accounts: tuple[str, ...] = ()  #: submitters of the jobs
 
     def add(self, slower: float, account: str) -> RelativeSpeed:
         slower = max(-_LOG_MAX, min(_LOG_MAX, slower))
@@ -50,18 +50,18 @@ class RelativeSpeed:
             known,
         )
 
-    def again(self) -> RelativeSpeed:
-        """Counting begins anew, as after a judgement."""
+    def reset(self) -> RelativeSpeed:
+        """Start again, as after a judgement."""
         return replace(self, weight=0.0, total=0.0, squares=0.0, jobs=0)
 
     @property
     def slowdown(self) -> float:
-        """How many times longer its jobs take, on average."""
+        """The factor by which its jobs take longer, on average."""
         return 1.0 if not self.weight else math.exp2(self.total / self.weight)
 
     @property
     def sure_slowdown(self) -> float:
-        """The same with the benefit of the doubt; 1 when it may well be as fast as the others."""
+        """As `slowdown`, but with the benefit of the doubt: 1 if the node may well be as fast as the others."""
         if self.weight < 2:
             return 1.0
         mean = self.total / self.weight
@@ -70,7 +70,7 @@ class RelativeSpeed:
 
     @property
     def keeps_up(self) -> bool:
-        """Enough jobs of others' were there to compare, and it was not slower."""
+        """There were enough jobs to compare, and the node was not slower."""
         return self.weight >= _ENOUGH and self.slowdown <= _AS_FAST
 
 
@@ -78,43 +78,35 @@ NO_SLOWDOWN = RelativeSpeed()
 
 
 class TimedRun(NamedTuple):
-    """One job that ended well, to be compared with others of its spec."""
+    """One successful job, to be compared with others of its spec."""
 
     node_id: str
     spec: str
     account: str
-    cards: bool  #: it had a graphics card
+    cards: bool  #: it had a GPU
     ran_ms: int
-    stretched: bool = False  #: it used more CPU time than its cores have: idle ones were lent to it
+    stretched: bool = False  #: it used more CPU time than its cores provide, by borrowing idle ones
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PeerTime:
     owner: str
     mean: float  #: of the logarithm of the run time
 
 
 @dataclass(slots=True)
 class Peers:
-    """Run times by spec and tier. Soft state: what it led to is stored, this is not."""
+    """Run times by spec and tier. Soft state; only its consequences are stored."""
 
-    _specs: OrderedDict[tuple[str, str], OrderedDict[str, _Seen]] = field(default_factory=OrderedDict)
+    _specs: OrderedDict[tuple[str, str], OrderedDict[str, _PeerTime]] = field(default_factory=OrderedDict)
 
     def compare(
-        self,
-        spec: str,
-        tier: str,
-        *,
-        node_id: str,
-        owner: str,
-        ran_ms: int,
-        peers_min: int,
-        alone: bool = False,
+        self, spec: str, tier: str, *, node_id: str, owner: str, ran_ms: int, peers_min: int, alone: bool = False
     ) -> float | None:
-        """How much slower this run was than those of other owners' nodes; None while too few of them ran such jobs.
+        """The slowdown of this run compared with other owners' nodes; None if too few of them ran such jobs.
 
-        `alone`: others are not held against it. Whoever lies about that gains nothing: it is held against others all
-        the same.
+        `alone`: do not compare later runs with this one. A node gains nothing by lying about that, because this run is
+        compared with the others anyway.
         """
         key = (spec, tier)
         nodes = self._specs.setdefault(key, OrderedDict())
@@ -128,12 +120,9 @@ class Peers:
         return took - median(others) if len(others) >= peers_min else None
 
     @staticmethod
-    def _remember(nodes: OrderedDict[str, _Seen], node_id: str, owner: str, *, took: float) -> None:
-        seen = nodes.get(node_id)
-        if seen is None:
-            nodes[node_id] = _Seen(owner, took)
-        else:
-            seen.mean += _NEWEST_WEIGHT * (took - seen.mean)
+    def _remember(nodes: OrderedDict[str, _PeerTime], node_id: str, owner: str, *, took: float) -> None:
+        known = nodes.setdefault(node_id, _PeerTime(owner, took))
+        known.mean += _NEWEST_WEIGHT * (took - known.mean)
         nodes.move_to_end(node_id)
         if len(nodes) > _NODES_MAX:
             nodes.popitem(last=False)

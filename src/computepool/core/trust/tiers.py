@@ -1,8 +1,7 @@
-"""The tier of a graphics card, the speed of a tier, and the price region of a place.
+"""The tier of a graphics card, the speed of a tier, and the price region of a country.
 
-Tables and two look-ups. A tier is a routing key, not a benchmark: it is what people ask for (`--tier
-rtx-4090`) and what prices are quoted by. Shared by the node's probe and the hub, so nothing heavy may be
-imported here.
+A tier is a routing key, not a benchmark: people request tiers (`--tier rtx-4090`) and prices refer to them. Used by
+agents, too, so heavy imports are not allowed here.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ import re
 
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER
 
-#: Card names, lower-cased and with every run of other characters as one space, are held against these in
-#: order; the first that matches names the tier (`\1` is what the pattern captured). A longer name stands
-#: before the shorter one that it contains (`gtx-1080ti` before `gtx-1080`). Ti and Super cards share the tier
-#: of their plain sister unless they have a row of their own.
+#: Card names are lower-cased, other characters become single spaces, and the first matching pattern names the tier (`\1` is
+#: the captured text). A longer name comes before a shorter one that it contains (`gtx-1080ti` before `gtx-1080`). Ti and
+#: Super cards share the tier of the plain card unless they have a row of their own.
 GPU_PATTERNS: tuple[tuple[str, str], ...] = (
     # Data centre
     (r"\bg?b([23]00)\b", r"b\1"),
@@ -42,106 +40,46 @@ GPU_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\brtx ?(50[5-9]0|40[5-9]0|30[5-9]0|20[5-8]0)", r"rtx-\1"),
     (r"\bgtx ?(10[5-8]0|16[3-6]0)", r"gtx-\1"),
     (r"\btitan ?(rtx|v|xp|x)\b", r"titan-\1"),
-    # Other makers: the name is kept, so that people can ask for it
+    # Other makers: the name is kept, so that people can request it
     (r"\brx ?(\d{4}) ?(xtx|xt|gre)?\b", r"rx-\1\2"),
     (r"\barc (?:tm )?([ab]\d{3})m?\b", r"arc-\1"),
     (r"\bapple (m\d+) (pro|max|ultra)\b", r"apple-\1-\2"),
     (r"\bapple (m\d+)\b", r"apple-\1"),
-    # Cards that the tables below do not know: the name says the family, and what is measured the rest (core/trust/hardware.py)
+    # Cards that are not in the tables below: the name gives the family, measurements the rest (core/trust/hardware.py)
     (r"\brtx ?(\d{4})", r"rtx-\1"),
     (r"\bgtx ?(\d{3})\b", r"gtx-\1"),
     (r"\bnvidia g?([bh]\d{3})\b", r"\1"),
 )
 
-#: Speed relative to an unknown GPU, times 100 (whole numbers: prices are multiplied by these). The consumer
-#: rows and `cpu` are the project's price table; the others are placed between them by published throughput.
-TIER_SPEED: dict[str, int] = {
-    CPU_TIER: 80,
-    "cpu-slow": 40,
-    "cpu-tiny": 15,
-    UNKNOWN_GPU_TIER: 100,
-    "gtx-1050": 100,
-    "gtx-1060": 110,
-    "gtx-1650": 110,
-    "gtx-1660": 130,
-    "gtx-1070": 140,
-    "gtx-1080": 150,
-    "gtx-1080ti": 150,
-    "rtx-2060": 170,
-    "rtx-2070": 200,
-    "rtx-2080": 200,
-    "rtx-3050": 150,
-    "rtx-3060": 200,
-    "rtx-3070": 200,
-    "rtx-3080": 200,
-    "rtx-3090": 250,
-    "rtx-4050": 170,
-    "rtx-4060": 200,
-    "rtx-4070": 250,
-    "rtx-4080": 280,
-    "rtx-4090": 300,
-    "rtx-5050": 180,
-    "rtx-5060": 220,
-    "rtx-5070": 260,
-    "rtx-5080": 290,
-    "rtx-5090": 300,
-    "rx-6800xt": 180,
-    "rx-6900xt": 190,
-    "rx-7800xt": 200,
-    "rx-7900xt": 220,
-    "rx-7900xtx": 240,
-    "rx-9070xt": 240,
-    "rtx-a4000": 180,
-    "rtx-a5000": 230,
-    "rtx-a6000": 260,
-    "rtx-6000-ada": 330,
-    "rtx-pro-6000": 400,
-    "k80": 80,
-    "p4": 100,
-    "p40": 140,
-    "p100": 150,
-    "t4": 150,
-    "a16": 120,
-    "a10": 220,
-    "a30": 250,
-    "a40": 260,
-    "l4": 200,
-    "l40": 330,
-    "l40s": 350,
-    "v100": 230,
-    "a800": 400,
-    "a100": 400,
-    "mi210": 300,
-    "mi250": 380,
-    "mi250x": 400,
-    "mi300a": 600,
-    "mi300x": 650,
-    "mi325x": 680,
-    "h20": 400,
-    "h800": 600,
-    "h100": 600,
-    "gh200": 640,
-    "h200": 680,
-    "b200": 1000,
-    "b300": 1100,
-}
-
-#: What cards of a tier reach in a product of two half-precision matrices of 4096², accumulated in single precision:
-#: billions of operations a second. Careful estimates from the cards' specifications: of all of them the H200 alone was
-#: measured (829 TFLOPS). Only of makers whose cards the agent can measure (agent/hardware/measure.py).
-TIER_GFLOPS: dict[str, int] = {
-    "gtx-1050": 1_800, "gtx-1060": 4_000, "gtx-1650": 3_000, "gtx-1660": 5_000, "gtx-1070": 6_000, "gtx-1080": 8_000,
-    "gtx-1080ti": 11_000, "rtx-2060": 24_000, "rtx-2070": 28_000, "rtx-2080": 38_000, "rtx-3050": 16_000,
-    "rtx-3060": 24_000, "rtx-3070": 38_000, "rtx-3080": 58_000, "rtx-3090": 68_000, "rtx-4050": 22_000,
-    "rtx-4060": 28_000, "rtx-4070": 56_000, "rtx-4080": 95_000, "rtx-4090": 155_000, "rtx-5050": 24_000,
-    "rtx-5060": 36_000, "rtx-5070": 60_000, "rtx-5080": 110_000, "rtx-5090": 200_000, "rtx-a4000": 70_000,
-    "rtx-a5000": 100_000, "rtx-a6000": 140_000, "rtx-6000-ada": 280_000, "rtx-pro-6000": 380_000, "p4": 4_500,
-    "p40": 10_000, "p100": 16_000, "t4": 40_000, "a16": 15_000, "a10": 90_000, "a30": 135_000, "a40": 120_000,
-    "l4": 75_000, "l40": 160_000, "l40s": 280_000, "v100": 90_000, "a800": 240_000, "a100": 240_000, "h20": 130_000,
-    "h800": 600_000, "h100": 600_000, "gh200": 650_000, "h200": 720_000, "b200": 1_500_000, "b300": 1_600_000,
+#: For each tier, its speed relative to an unknown GPU, times 100 (an integer, because prices are multiplied by it). Consumer
+#: cards and `cpu` are as in the project's price table; the others are placed between them by published throughput.
+#: For cards that the agent can measure (agent/hardware/measure.py), also the GFLOPS of a product of two half-precision 4096²
+#: matrices with single-precision accumulation: careful estimates from specifications. Only the H200 was measured (829
+#: TFLOPS).
+_TIERS: dict[str, tuple[int, int | None]] = {
+    CPU_TIER: (80, None), "cpu-slow": (40, None), "cpu-tiny": (15, None), UNKNOWN_GPU_TIER: (100, None),
+    "gtx-1050": (100, 1_800), "gtx-1060": (110, 4_000), "gtx-1650": (110, 3_000), "gtx-1660": (130, 5_000),
+    "gtx-1070": (140, 6_000), "gtx-1080": (150, 8_000), "gtx-1080ti": (150, 11_000), "rtx-2060": (170, 24_000),
+    "rtx-2070": (200, 28_000), "rtx-2080": (200, 38_000), "rtx-3050": (150, 16_000), "rtx-3060": (200, 24_000),
+    "rtx-3070": (200, 38_000), "rtx-3080": (200, 58_000), "rtx-3090": (250, 68_000), "rtx-4050": (170, 22_000),
+    "rtx-4060": (200, 28_000), "rtx-4070": (250, 56_000), "rtx-4080": (280, 95_000), "rtx-4090": (300, 155_000),
+    "rtx-5050": (180, 24_000), "rtx-5060": (220, 36_000), "rtx-5070": (260, 60_000), "rtx-5080": (290, 110_000),
+    "rtx-5090": (300, 200_000),
+    "rx-6800xt": (180, None), "rx-6900xt": (190, None), "rx-7800xt": (200, None), "rx-7900xt": (220, None),
+    "rx-7900xtx": (240, None), "rx-9070xt": (240, None),
+    "rtx-a4000": (180, 70_000), "rtx-a5000": (230, 100_000), "rtx-a6000": (260, 140_000),
+    "rtx-6000-ada": (330, 280_000), "rtx-pro-6000": (400, 380_000),
+    "k80": (80, None), "p4": (100, 4_500), "p40": (140, 10_000), "p100": (150, 16_000), "t4": (150, 40_000),
+    "a16": (120, 15_000), "a10": (220, 90_000), "a30": (250, 135_000), "a40": (260, 120_000), "l4": (200, 75_000),
+    "l40": (330, 160_000), "l40s": (350, 280_000), "v100": (230, 90_000), "a800": (400, 240_000),
+    "a100": (400, 240_000), "mi210": (300, None), "mi250": (380, None), "mi250x": (400, None), "mi300a": (600, None),
+    "mi300x": (650, None), "mi325x": (680, None), "h20": (400, 130_000), "h800": (600, 600_000), "h100": (600, 600_000),
+    "gh200": (640, 650_000), "h200": (680, 720_000), "b200": (1000, 1_500_000), "b300": (1100, 1_600_000),
 }  # fmt: skip
+TIER_SPEED = {tier: speed for tier, (speed, _) in _TIERS.items()}
+TIER_GFLOPS = {tier: gflops for tier, (_, gflops) in _TIERS.items() if gflops is not None}
 
-#: What a core is measured against, and its score there (agent/hardware/measure.py).
+#: The reference for the score of a core, and its score (agent/hardware/measure.py).
 REFERENCE = "a virtual core of an AMD EPYC server with CPython 3.11"
 REFERENCE_SCORE = 1000
 
@@ -161,11 +99,11 @@ _REGION_ALIASES: dict[str, str] = {
     "united states": "us",
     "europe": "eu",
     "european union": "eu",
-    "el": "eu",  # what the EU itself calls Greece
+    "el": "eu",  # the EU's own code for Greece
     **dict.fromkeys(_EU_MEMBERS.split(), "eu"),
 }
 
-#: Tiers by what kind of machine one finds them in: few enough to be told apart on a map. Apple's chips are no cards.
+#: Families of tiers: few enough to distinguish on a map.
 _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"cpu(-.*)?", "processor"),
     (r"[ghb]+\d{2,3}|[alptvk]\d{1,3}s?|mi\d+[ax]?", "data centre card"),
@@ -179,7 +117,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def tier_of(gpu_name: str) -> str:
-    """The tier of a card by its name: `cpu` for no card, `gpu` for one the table does not know."""
+    """The tier of a card by its name: `cpu` for an empty name, `gpu` for an unknown one."""
     words = _SEPARATORS.sub(" ", gpu_name.lower()).strip()
     if not words:
         return CPU_TIER
@@ -190,16 +128,15 @@ def tier_of(gpu_name: str) -> str:
 
 
 def speed_of(tier: str) -> int:
-    """The tier's speed times 100; a tier the table does not know counts as an unknown GPU."""
+    """The tier's speed times 100. An unknown tier counts as an unknown GPU."""
     return TIER_SPEED.get(tier, TIER_SPEED[UNKNOWN_GPU_TIER])
 
 
 def family_of(tier: str) -> str:
-    """The kind of hardware in words."""
     return next((family for pattern, family in _FAMILIES if re.fullmatch(pattern, tier)), OTHER_FAMILY)
 
 
 def region_of(place: str) -> str:
-    """The price region of a country: `india` → `in`, `gb` → `uk`, EU members → `eu`, else its code."""
+    """The price region of a country: `india` → `in`, `gb` → `uk`, EU members → `eu`, others → their code."""
     code = place.strip().lower()
     return _REGION_ALIASES.get(code, code)

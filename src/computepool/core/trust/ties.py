@@ -1,6 +1,6 @@
-"""Ties: programs about whose results two owners disagreed, with nobody to tell who was right.
+"""Ties: programs about whose results two owners disagreed, without a third result to decide.
 
-Soft state, and never changed in place: a unit of work may hold on to it while the hub notes the next one.
+Soft state. Immutable, because a unit of work may hold on to it while the hub records the next result.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ Program = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    count: int = 0  #: in a row
+    count: int = 0  #: consecutive ties
     owners: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """Forgotten at a restart: that costs a few runs."""
+    """Forgotten at a restart, which costs a few runs."""
 
     programs: Mapping[Program, Tie] = field(default_factory=dict)
 
-    def note(self, program: Program, owners: Iterable[str]) -> Ties:
-        """One more; no owners: they agreed, so that there is none any more."""
+    def with_result(self, program: Program, owners: Iterable[str]) -> Ties:
+        """With one more tie between these owners. No owners: the results agreed, which ends the series."""
         known = dict(self.programs)
         tie = known.pop(program, Tie())
         if owners := frozenset(owners):
@@ -37,6 +37,6 @@ class Ties:
         return Ties(known)
 
     def owners(self, program: Program, *, most: int) -> frozenset[str]:
-        """Whose words about this program have tied too often to be asked for."""
+        """Owners whose results of this program have tied too often to ask them again."""
         tie = self.programs.get(program)
         return frozenset() if tie is None or tie.count < most else tie.owners

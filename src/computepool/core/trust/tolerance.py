@@ -1,8 +1,8 @@
 """Equality of two results within a tolerance.
 
-Pure rules. They look at results as they were sent, which is JSON text (protocol/values/values.py) or what a program printed;
-nothing of it is built or run, because it comes from strangers. What cannot be read is the same only where the text is.
-No walk is recursive, and no work is more than in proportion to the text.
+Results are compared as they were sent: as JSON text (protocol/values/values.py), or as the output of a program. They come
+from untrusted nodes, so no objects are built from them and no code is run. Results that cannot be parsed are equal only if
+their texts are. Nothing is recursive, and the work is proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from computepool.core.trust.comparison import Tolerance
 
-#: Characters; longer ones are compared by digest.
+#: In characters; longer results are compared by digest.
 VALUE_MAX: Final = 384 * 1024
 PRINTED_MAX: Final = 256 * 1024
-#: Integers of more bits are the same only where they are equal.
+#: Integers with more bits must be identical.
 INT_BITS_MAX: Final = 1_000
 _DTYPES: Final = frozenset(
     f"{order}{kind}"
@@ -31,7 +31,7 @@ _DTYPES: Final = frozenset(
     for kind in ("f2", "f4", "f8", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 )
 _DECIMALS: Final = Context(prec=50)
-#: A number that stands by itself: not in a name, a version or a hash. Possessive: no text makes it look twice.
+#: A number that stands alone, not in a name, a version or a hash. Possessive, so that no text causes backtracking.
 _NUMBER: Final = re.compile(
     r"(?<![\w.])[-+]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+(?!\w|\.\w)", re.ASCII
 )
@@ -42,7 +42,7 @@ _WHOLE: Final = re.compile(r"[-+]?[0-9]{1,300}", re.ASCII)
 
 
 def same_value(a: str, b: str, within: Tolerance) -> bool:
-    """Of two encoded values. Containers element by element, numbers within the tolerance, everything else exactly."""
+    """Compare two encoded values: containers by element, numbers within the tolerance, everything else exactly."""
     if a == b:
         return True
     if max(len(a), len(b)) > VALUE_MAX:
@@ -74,7 +74,7 @@ def _same_tree(a: Any, b: Any, within: Tolerance) -> bool:
 
 
 def _parts(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
-    """The pairs that must be the same for two containers to be it; None for what is not two alike ones."""
+    """The pairs of elements that must be equal for two similar containers to be equal; None for anything else."""
     if type(a) is not type(b):
         return None
     if type(a) is list:
@@ -93,9 +93,9 @@ def _parts(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
     return None if tag else [(a[key], b[key]) for key in a]
 
 
-#: Tags of objects and tables: what is inside is compared, each part by itself, and names exactly.
+#: Tags of objects and tables, whose parts are compared one by one. Names must be identical.
 _CONTAINERS: Final = frozenset(("$dataclass", "$namedtuple", "$frame", "$series"))
-#: Columns whose parts are values; in any other (a category's codes, an index) a number near another is not like it.
+#: Columns whose parts are values. In other columns (codes of categories, an index), close numbers are not equal.
 _OPEN_KINDS: Final = ("nullable", "object")
 
 
@@ -112,7 +112,7 @@ def _pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _by_key(pairs: Any) -> dict[str, Any] | None:
-    """By the text of the key, which nobody can make collide on purpose, as he could with numbers."""
+    """By the text of the key, because hashes of numbers can be made to collide on purpose."""
     if type(pairs) is not list or not all(type(pair) is list and len(pair) == 2 for pair in pairs):
         return None
     return {_text(key): item for key, item in pairs}
@@ -156,7 +156,7 @@ def _number(tree: Any) -> int | float | None:
 
 
 def same_number(a: int | float, b: int | float, within: Tolerance) -> bool:
-    """NaN is the same as NaN; an infinity only as itself."""
+    """NaN equals NaN; an infinity only equals itself."""
     if a == b:
         return True
     for number in (a, b):
@@ -203,7 +203,7 @@ def _array(body: Any) -> NDArray[Any]:
 
 
 def _flat(found: NDArray[Any], body: Any) -> NDArray[Any]:
-    """Row by row, also of an array that was sent column by column."""
+    """In row-major order, even if the array was sent in column-major order."""
     order: Literal["C", "F"] = "F" if body.get("order") == "F" else "C"
     return found.reshape([int(side) for side in body["shape"]], order=order).ravel()
 
@@ -217,7 +217,7 @@ _TAGGED: Final[dict[str, Callable[[Any, Any, Tolerance], bool]]] = {
 
 
 def _close(a: NDArray[Any], b: NDArray[Any], within: Tolerance) -> NDArray[np.bool_]:
-    """same_number for each of many; complex ones by the size of their difference."""
+    """`same_number` for arrays. Complex numbers are compared by the size of their difference."""
     if a.dtype.kind in "iu":
         difference = np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
         return np.asarray(difference.astype(float) <= _bound(a.astype(float), b.astype(float), within))
@@ -235,11 +235,11 @@ def _same_special(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-# what programs print
+# output of programs
 
 
 def same_text(a: str, b: str, within: Tolerance) -> bool:
-    """Numbers that stand by themselves within the tolerance, all between them exactly."""
+    """Compare numbers that stand alone within the tolerance, and the text between them exactly."""
     if a == b:
         return True
     if max(len(a), len(b)) > PRINTED_MAX:

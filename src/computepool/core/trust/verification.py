@@ -1,8 +1,7 @@
-"""Verification of results: when one is run again elsewhere, which of several results counts, and who was wrong.
+"""Verification of results: when a job runs again elsewhere, which of several results counts, and which ones are wrong.
 
-Pure rules. A *result* is what one owner's node reported for a job, a *run* is one execution. Results that are the same
-are in one *class*; how two are compared is somebody else's affair (by digest, by tolerance, by the submitter's own
-function).
+A *result* is what one owner's node reported for a job; a *run* is one execution. Equal results form a *class*. How two
+results are compared is decided elsewhere (comparison.py).
 """
 
 from __future__ import annotations
@@ -15,32 +14,43 @@ from functools import lru_cache
 from typing import Final
 
 from computepool.core.errors import BadRequest
+from computepool.core.money.pricing import PPM
 
-PPM: Final = 1_000_000
-#: A node whose last results were confirmed so many times in a row is no longer checked every time.
+#: After this many consecutive confirmed results, not every result of a node is checked.
 STREAK_FREE: Final = 10
-#: And never less often than this: cheating must cost more than it brings, however old the node is.
+#: The minimum chance of a check: cheating must cost more than it brings, however old the node is.
 CHECK_FLOOR_PPM: Final = 50_000
-#: Results that agree, for a check.
+#: Agreeing results required by a check.
 CHECK_QUORUM: Final = 2
-#: After so many results without agreement the job itself gives another answer each time.
+#: After this many results without agreement, the job itself is assumed to give different answers.
 RESULTS_MAX: Final = 5
 QUORUM_MAX: Final = 5
-#: The share of nodes that is assumed to cheat, before anything is known of them.
+#: The assumed share of cheating nodes, before anything is known about them.
 CHEATS: Final = 0.05
 CONFIDENCE_MAX: Final = 0.999_999
 
 
+class VerificationVerdict(StrEnum):
+    """Why a job's result is accepted, or no longer is."""
+
+    UNCHECKED = "unchecked"  #: no check was requested, or none was drawn
+    OWN = "own"  #: it came from the submitter's own node
+    CONFIRMED = "confirmed"  #: nodes of several owners agreed
+    ALONE = "alone"  #: a check was due but nobody could do it; the pay is withheld until somebody has
+    VARIES = "varies"  #: every run had a different result
+    REFUTED = "refuted"  #: it was accepted, and proven wrong afterwards
+
+
 class Mode(StrEnum):
-    NONE = "none"  #: every result is believed
-    ADAPTIVE = "adaptive"  #: some are checked, more of them where little is known of the node
-    QUORUM = "quorum"  #: so many owners' nodes must agree
-    CONFIDENCE = "confidence"  #: as many as it takes, by what is known of the nodes
+    NONE = "none"  #: every result is accepted
+    ADAPTIVE = "adaptive"  #: some results are checked, more of them if little is known about the node
+    QUORUM = "quorum"  #: a number of owners' nodes must agree
+    CONFIDENCE = "confidence"  #: as many nodes must agree as it takes, given what is known about them
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationPolicy:
-    """What a submitter asks for. Written as one word: `none`, `adaptive`, `quorum:3`, `confidence:0.999`."""
+    """The verification that a submitter requests, as text: `none`, `adaptive`, `quorum:3`, `confidence:0.999`."""
 
     mode: Mode = Mode.NONE
     quorum: int = 1
@@ -55,7 +65,7 @@ class VerificationPolicy:
 
     @property
     def runs(self) -> int:
-        """How many runs may have to be paid for. Results that turn out wrong are not."""
+        """The number of runs that may have to be paid for. Wrong results are not paid for."""
         if self.mode is Mode.CONFIDENCE:
             return _newcomers_needed(self.confidence)
         return {Mode.NONE: 1, Mode.ADAPTIVE: CHECK_QUORUM}.get(self.mode, self.quorum)
@@ -66,7 +76,7 @@ class VerificationPolicy:
 
     @property
     def strict(self) -> bool:
-        """Whether there is no result at all where none could be confirmed."""
+        """Whether the job fails if no result could be confirmed."""
         return self.mode in (Mode.QUORUM, Mode.CONFIDENCE)
 
 
@@ -103,34 +113,14 @@ def with_confidence(confidence: float) -> VerificationPolicy:
 # whether to check
 
 
-def check_chance(
-    streak: int, *, value: int = 0, cap: int | None = None, floor_ppm: int = CHECK_FLOOR_PPM
-) -> int:
-    """In millionths, how likely a result is checked that a node with so many confirmed ones in a row reports.
+def check_chance(streak: int, *, value: int = 0, cap: int | None = None, floor_ppm: int = CHECK_FLOOR_PPM) -> int:
+    """The chance, in millionths, that a result of a node with this streak of confirmed results is checked.
 
-    A job that is worth more than the node may be trusted with (`cap`) is always checked.
+    A job worth more than the node's `cap` is always checked.
     """
     if streak < STREAK_FREE or (cap is not None and value > cap):
         return PPM
     return max(PPM // streak, floor_ppm)
-
-
-class First(StrEnum):
-    """What follows from the first result of a job."""
-
-    UNCHECKED = "unchecked"  #: it is believed: the node is known, and no check was drawn
-    WAIT = "wait"  #: it is due for a check, and somebody else could do it, if not at this moment
-    ALONE = "alone"  #: it is due, and nobody else could: it is given out, but not paid until it was checked
-
-
-def judge_first(*, drawn: bool, others: bool) -> First:
-    """`others`: whether another owner's node that the pool knows could run it, however busy it is now.
-
-    Who is free at this moment must not decide it: else whoever keeps the others busy is believed.
-    """
-    if not drawn:
-        return First.UNCHECKED
-    return First.WAIT if others else First.ALONE
 
 
 # which result counts
@@ -138,15 +128,15 @@ def judge_first(*, drawn: bool, others: bool) -> First:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One owner's word."""
+    """One owner's result."""
 
-    kind: int | str  #: its class: equal for results that are the same
-    streak: int = 0  #: of its node, when it was reported
+    kind: int | str  #: its class; equal results have the same one
+    streak: int = 0  #: of its node, at the time of the report
 
 
 class Ruling(StrEnum):
     ACCEPT = "accept"
-    MORE = "more"  #: another owner's node has to run it
+    MORE = "more"  #: another owner's node must run it
     DIFFER = "differ"  #: there will be no agreement
 
 
@@ -154,11 +144,11 @@ class Ruling(StrEnum):
 class Decision:
     ruling: Ruling
     agreeing: tuple[int, ...] = ()  #: positions of the results that count, the oldest first
-    wrong: tuple[int, ...] = ()  #: positions of those that were proven wrong
+    wrong: tuple[int, ...] = ()  #: positions of the results proven wrong
 
 
 def judge(policy: VerificationPolicy, results: Sequence[Result]) -> Decision:
-    """What follows from the results so far, in the order in which they came."""
+    """What follows from the results so far, in order of arrival."""
     classes: dict[int | str, list[int]] = {}
     for place, result in enumerate(results):
         classes.setdefault(result.kind, []).append(place)
@@ -178,24 +168,21 @@ def _weight(policy: VerificationPolicy, results: Sequence[Result], places: Seque
 
 
 def _enough(
-    policy: VerificationPolicy,
-    results: Sequence[Result],
-    classes: Mapping[int | str, list[int]],
-    *,
-    best: list[int],
+    policy: VerificationPolicy, results: Sequence[Result], classes: Mapping[int | str, list[int]], *, best: list[int]
 ) -> bool:
     if policy.mode is Mode.CONFIDENCE:
         return confidence(results, classes, best) >= policy.confidence
-    return len(best) >= {Mode.NONE: 1, Mode.ADAPTIVE: CHECK_QUORUM}.get(policy.mode, policy.quorum)
+    return len(best) >= policy.runs
 
 
-# how sure one can be (Sarmenta: credibility-based fault tolerance)
+# credibility-based fault tolerance (Sarmenta)
 
 
 def credibility(streak: int) -> float:
-    """How likely a result is right that a node with so many confirmed ones in a row reports.
+    """The probability that a result is right, given the streak of confirmed results of its node.
 
-    A cheat who falsifies a share s of the results passes k checks with (1 − s)^k; the s that harms most is 1 / (k + 1).
+    A cheat who falsifies a share s of the results passes k checks with probability (1 − s)^k. The most harmful s is
+    1 / (k + 1).
     """
     if not streak:
         return 1 - CHEATS
@@ -203,25 +190,19 @@ def credibility(streak: int) -> float:
     return 1 - CHEATS / (1 - CHEATS) * slips_through
 
 
-def confidence(
-    results: Sequence[Result], classes: Mapping[int | str, list[int]], chosen: Sequence[int]
-) -> float:
-    """How likely the chosen class is right, given that all these nodes said what they said independently."""
-    right_of = {
-        tuple(places): math.prod(credibility(results[place].streak) for place in places)
-        for places in classes.values()
-    }
-    wrong_of = {
-        tuple(places): math.prod(1 - credibility(results[place].streak) for place in places)
-        for places in classes.values()
-    }
-    everyone_wrong = math.prod(wrong_of.values())
-    worlds = {key: right_of[key] * everyone_wrong / wrong_of[key] for key in right_of}
-    return worlds[tuple(chosen)] / (sum(worlds.values()) + everyone_wrong)
+def confidence(results: Sequence[Result], classes: Mapping[int | str, list[int]], chosen: Sequence[int]) -> float:
+    """The probability that the chosen class is right, if all nodes reported independently."""
+
+    def odds(places: Sequence[int]) -> float:
+        """The odds that these results are right. At most one of all classes is."""
+        known = [credibility(results[place].streak) for place in places]
+        return math.prod(share / (1 - share) for share in known)
+
+    return odds(chosen) / (sum(map(odds, classes.values())) + 1)
 
 
 def _newcomers_needed(target: float) -> int:
-    """How many nodes that nobody knows must agree."""
+    """The number of unknown nodes that must agree."""
     for count in range(1, QUORUM_MAX + 1):
         results = [Result(kind=0)] * count
         if confidence(results, {0: list(range(count))}, range(count)) >= target:

@@ -1,9 +1,9 @@
-"""Results proven wrong, and what follows: a node is put on probation, tested, and then banned or cleared.
+"""Violations (results proven wrong) and their consequences: a node is put on probation, tested, and banned or cleared.
 
-Whose programs are made to differ, and whose friends' nodes say so, could have any node banned. So wrong results alone
-put it on probation, where nothing it does makes a record and the hub tests it with jobs whose results are known
-(probes.py in hub/settlement/verification). Wrong answers to those ban it. Right ones clear it; what then bans it is
-more violations, about jobs of several submitters who have been here for a while, and by nodes of several owners.
+A submitter could have any node banned with programs whose results differ on purpose and accomplices who refute it. So
+wrong results alone only lead to probation. There the node earns no record, and the hub tests it with jobs whose results
+are known (probes.py in hub/settlement/verification). Wrong answers to these ban it, right ones clear it. After that, only
+more violations ban it: about jobs of several established submitters, refuted by nodes of several owners.
 """
 
 from __future__ import annotations
@@ -14,34 +14,31 @@ from typing import Final
 
 from computepool.core.trust.discounting import DAY_MS
 
-#: So many within this time are no accident.
+#: This many within the window are no accident, if they are about jobs of several submitters.
 VIOLATIONS_MAX: Final = 3
 WINDOW_MS: Final = 30 * DAY_MS
-#: And not of one submitter alone.
 SUBMITTERS_MIN: Final = 2
-#: What it takes to ban a node that was tested and cleared.
+#: Required to ban a node that was tested and cleared.
 OLD_SUBMITTERS_MIN: Final = 3
 REFUTERS_MIN: Final = 3
-#: Tests, each with a job of another submitter: so many right ones clear a node, so many wrong ones ban it.
+#: Tests, each with a job of a different submitter: this many right answers clear a node, this many wrong ones ban it.
 PROBES_RIGHT: Final = 3
 PROBES_WRONG: Final = 2
-#: Remembered; more are not needed to decide anything.
+#: Violations remembered per node; decisions need no more.
 _KEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
     at_ms: int
-    submitter: int = 0  #: whose job it was about, as a number; 0: nobody's in particular
-    #: the submitter has been here for a while, and others than he and his nodes were the judges
-    old: bool = False
-    refuters: tuple[int, ...] = ()  #: owners of the nodes that came to the other result, as numbers
+    submitter: int = 0  #: the number of the job's submitter; 0: none in particular
+    old: bool = False  #: the submitter is established, and was not among the refuters
+    refuters: tuple[int, ...] = ()  #: the numbers of the owners whose nodes got the other result
 
 
 def encode(violations: Iterable[Violation]) -> str:
     return ";".join(
-        f"{each.at_ms}:{each.submitter}:{int(each.old)}:{'+'.join(map(str, each.refuters))}"
-        for each in violations
+        f"{each.at_ms}:{each.submitter}:{int(each.old)}:{'+'.join(map(str, each.refuters))}" for each in violations
     )
 
 
@@ -56,7 +53,7 @@ def _one(text: str) -> Violation:
 
 
 def remember(text: str, violation: Violation) -> str:
-    """The newest few, the oldest first: the clock of another hub may be behind."""
+    """Add a violation and keep the newest few, the oldest first. Another hub's clock may be behind."""
     known = sorted([*decode(text), violation], key=lambda each: each.at_ms)
     return encode(known[-_KEPT:])
 
@@ -66,12 +63,12 @@ def recent(text: str, now_ms: int, *, after_ms: int = 0) -> list[Violation]:
 
 
 def suspicious(found: Sequence[Violation]) -> bool:
-    """Enough to test the node."""
+    """Whether there are enough violations to test the node."""
     return len(found) >= VIOLATIONS_MAX and len({each.submitter for each in found}) >= SUBMITTERS_MIN
 
 
 def widely_held(found: Sequence[Violation]) -> bool:
-    """Too many, who have too little to do with each other, for a plot that is cheap to make."""
+    """Whether the violations involve too many unrelated accounts for a cheap plot."""
     old = [each for each in found if each.old]
     submitters = {each.submitter for each in old}
     refuters = {number for each in old for number in each.refuters}

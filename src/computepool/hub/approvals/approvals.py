@@ -1,7 +1,7 @@
-"""Two persons for what one should not do alone: credits out of nothing, who is an administrator, money that leaves.
+"""Approvals: requests that need a second administrator, such as credits without payment, new administrators and payouts.
 
-The operator chooses (COMPUTEPOOL_TWO_PERSON). What was asked is kept as it was asked, and happens in the transaction in
-which a second administrator agrees. Payouts keep their own state (payouts.py); here they are only listed with the rest.
+The operator chooses which (COMPUTEPOOL_TWO_PERSON). A request is stored as it was made, and takes effect in the
+transaction in which another administrator approves it. Payouts keep their own state (payouts.py) and are only listed here.
 """
 
 from __future__ import annotations
@@ -9,93 +9,100 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from computepool.core.errors import Conflict, Forbidden, NotFound
+from computepool.core.errors import Conflict, Forbidden
 from computepool.core.money.money import format_credits
 from computepool.core.money.payouts import PayoutState
 from computepool.hub.approvals import rows
-from computepool.hub.approvals.rows import ApprovalRow
+from computepool.hub.approvals.rows import GRANT, REVIEW, ROLES, TOP_UP, ApprovalRow
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import roles
+from computepool.hub.identity import access, roles
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.approval_requests import GRANT, REVIEW, ROLES, TOP_UP
 from computepool.hub.money import credits as credit_service
 from computepool.hub.money import new_accounts
+from computepool.hub.money.payouts import payouts
 from computepool.hub.money.payouts import rows as payout_rows
 from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.trust import reputation
-from computepool.protocol.accounts import ApprovalList, ApprovalView, RolesRequest
+from computepool.protocol.accounts import ApprovalList, ApprovalView
 from computepool.protocol.money.credits import TopUpRequest
 
 PAYOUT = "payout"
 _LIST_MAX = 500
 
 
+Details = dict[str, Any]  #: of a request, as it was stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Approval:
+    tx: Tx
+    snapshot: Snapshot
+    row: ApprovalRow
+    admin: Principal  #: who approves
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    summary: Callable[[dict[str, object]], str]
-    effect: Callable[[Tx, Snapshot, ApprovalRow], None]
+    summary: Callable[[Details], str]
+    apply: Callable[[Details, _Approval], None]
 
 
-def _top_up_words(details: dict[str, object]) -> str:
+def _top_up_summary(details: Details) -> str:
     request = TopUpRequest.model_validate(details)
-    words = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
-    return f"{words}: {request.note}" if request.note else words
+    summary = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
+    return f"{summary}: {request.note}" if request.note else summary
 
 
-def _top_up(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
-    request = TopUpRequest.model_validate_json(row.request)
-    credit_service.give(tx, snapshot, request, actor=row.requested_by, top_up_id=f"top_{row.id}")
+def _apply_top_up(details: Details, to: _Approval) -> None:
+    request, top_up_id = TopUpRequest.model_validate(details), f"top_{to.row.id}"
+    credit_service.give(to.tx, to.snapshot, request, actor=to.row.requested_by, top_up_id=top_up_id)
 
 
-def _grant_words(details: dict[str, object]) -> str:
-    return f"{format_credits(int(str(details['amount'])))} credits to begin with for the new account {details['name']}"
+def _grant_summary(details: Details) -> str:
+    return f"{format_credits(details['amount'])} credits to begin with for the new account {details['name']}"
 
 
-def _grant(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
-    details = json.loads(row.request)
-    new_accounts.welcome(tx, details["account_id"], amount=details["amount"], table=snapshot.table)
+def _apply_grant(details: Details, to: _Approval) -> None:
+    new_accounts.grant_credits(to.tx, details["account_id"], amount=details["amount"], table=to.snapshot.table)
 
 
-def _roles_words(details: dict[str, object]) -> str:
-    request = RolesRequest.model_validate({"roles": details["roles"]})
-    return f"{details['name']} becomes {', '.join(request.roles)}"
+def _roles_summary(details: Details) -> str:
+    return f"{details['name']} becomes {', '.join(details['roles'])}"
 
 
-def _roles(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
-    details = json.loads(row.request)
-    roles.change_in(tx, details["account_id"], roles=details["roles"], actor=row.requested_by)
+def _apply_roles(details: Details, to: _Approval) -> None:
+    roles.change_in(to.tx, details["account_id"], roles=details["roles"], actor=to.row.requested_by)
 
 
-def _review_words(details: dict[str, object]) -> str:
+def _review_summary(details: Details) -> str:
     what = "ban" if details["banned"] else "probation"
     node = f"{details['name']} ({details['node_id']})"
-    words = f"take back the {what} of {node}, {details['wrong']} of whose results were proven wrong"
-    return f"{words}: {details['note']}" if details["note"] else words
+    summary = f"lift the {what} of {node}, {details['wrong']} of whose results were proven wrong"
+    return f"{summary}: {details['note']}" if details["note"] else summary
 
 
-def _review(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
-    node = node_rows.get_node(tx.connection, json.loads(row.request)["node_id"])
-    decided_by = _find(tx.connection, row.id).decided_by
-    assert decided_by is not None
+def _apply_review(details: Details, to: _Approval) -> None:
+    node = node_rows.get_node(to.tx.connection, details["node_id"])
     if node is not None:
-        reputation.emit_pardoned(tx, node, actor=decided_by)
+        reputation.emit_pardoned(to.tx, node, actor=to.admin.account_id)
 
 
 _KINDS = {
-    TOP_UP: _Kind(_top_up_words, _top_up),
-    GRANT: _Kind(_grant_words, _grant),
-    ROLES: _Kind(_roles_words, _roles),
-    REVIEW: _Kind(_review_words, _review),
+    TOP_UP: _Kind(_top_up_summary, _apply_top_up),
+    GRANT: _Kind(_grant_summary, _apply_grant),
+    ROLES: _Kind(_roles_summary, _apply_roles),
+    REVIEW: _Kind(_review_summary, _apply_review),
 }
 
 
 async def pending(hub: Hub, admin: Principal) -> ApprovalList:
-    """Everything that waits for somebody's word, payouts too."""
+    """Every request that waits for a decision, including payouts."""
     since_ms = hub.now_ms() - round(hub.settings.approval_lifetime_s * 1000)
 
     def load(connection: Connection) -> list[ApprovalView]:
@@ -103,7 +110,7 @@ async def pending(hub: Hub, admin: Principal) -> ApprovalList:
         waiting = payout_rows.list_payouts(
             connection, account_id=None, state=PayoutState.REQUESTED.value, before=None, limit=_LIST_MAX
         )
-        return [_view(row, admin) for row in found] + [_payout(hub, row, admin) for row in waiting]
+        return [_view(row, admin) for row in found] + [_payout_view(hub, row, admin) for row in waiting]
 
     return ApprovalList(approvals=await hub.store.read(load))
 
@@ -117,8 +124,7 @@ def _view(row: ApprovalRow, admin: Principal) -> ApprovalView:
     )
 
 
-def _payout(hub: Hub, row: PayoutRow, admin: Principal) -> ApprovalView:
-    two = "payouts" in hub.settings.two_person_kinds()
+def _payout_view(hub: Hub, row: PayoutRow, admin: Principal) -> ApprovalView:
     return ApprovalView(
         id=row.id,
         kind=PAYOUT,
@@ -127,7 +133,7 @@ def _payout(hub: Hub, row: PayoutRow, admin: Principal) -> ApprovalView:
         requested_at_ms=row.created_at_ms,
         state="pending",
         approved_by=row.approved_by,
-        can_approve=not two or admin.account_id not in (row.account_id, row.approved_by),
+        can_approve=payouts.can_approve(row, admin, hub.settings),
     )
 
 
@@ -135,32 +141,32 @@ async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
     snapshot = take(hub)
 
     def unit(tx: Tx) -> ApprovalView:
-        row = _waiting(tx, approval_id, settings=snapshot.settings)
+        row = _find_pending(tx, approval_id, settings=snapshot.settings)
         if row.requested_by == admin.account_id:
             raise Forbidden("Another administrator must approve your request.")
         _decide(tx, row, admin, state="approved", reason=None)
-        _KINDS[row.kind].effect(tx, snapshot, row)
+        _KINDS[row.kind].apply(json.loads(row.request), _Approval(tx, snapshot, row, admin))
         return _view(_find(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
 
 
 async def reject(hub: Hub, admin: Principal, approval_id: str, *, reason: str) -> ApprovalView:
-    """Anybody who might agree, and who asked."""
+    """Reject a request, or withdraw one's own."""
     settings = hub.settings
 
     def unit(tx: Tx) -> ApprovalView:
-        row = _waiting(tx, approval_id, settings=settings)
+        row = _find_pending(tx, approval_id, settings=settings)
         _decide(tx, row, admin, state="rejected", reason=reason)
         return _view(_find(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
 
 
-def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> ApprovalRow:
+def _find_pending(tx: Tx, approval_id: str, *, settings: Settings) -> ApprovalRow:
     row = _find(tx.connection, approval_id)
     if row.state != "pending":
-        raise Conflict(f"This was {row.state} already.")
+        raise Conflict(f"This request was already {row.state}.")
     if tx.now_ms - row.requested_at_ms > settings.approval_lifetime_s * 1000:
         raise Conflict("The request expired without approval; submit it again.")
     return row
@@ -168,13 +174,10 @@ def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> ApprovalRow:
 
 def _decide(tx: Tx, row: ApprovalRow, admin: Principal, *, state: str, reason: str | None) -> None:
     if not rows.decide(tx, row.id, state=state, by=admin.account_id, reason=reason):
-        raise Conflict("This was decided concurrently; reload and try again.")
-    data = json.dumps({"approval_id": row.id, "kind": row.kind, "requested_by": row.requested_by})
+        raise Conflict("Another administrator decided at the same time; reload and try again.")
+    data = {"approval_id": row.id, "kind": row.kind, "requested_by": row.requested_by}
     tx.emit(actor=admin.account_id, action=f"approval.{state}", account_id=row.requested_by, data=data)
 
 
 def _find(connection: Connection, approval_id: str) -> ApprovalRow:
-    row = rows.get(connection, approval_id)
-    if row is None:
-        raise NotFound("There is no such approval.")
-    return row
+    return access.found(rows.get(connection, approval_id), what="approval")

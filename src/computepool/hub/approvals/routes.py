@@ -1,4 +1,4 @@
-"""Routes of approvals: what waits for a second administrator, and his word."""
+"""Routes of approvals, and of role changes, which may need one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from computepool.hub.http.dependencies import Admin, HubDep, IdPath
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.identity import roles
-from computepool.protocol.accounts import (
-    AccountView,
-    ApprovalList,
-    ApprovalView,
-    RefusalRequest,
-    RolesRequest,
-)
+from computepool.protocol.accounts import AccountView, ApprovalList, ApprovalView, RefusalRequest, RolesRequest
 
 router = guarded(tags=["accounts"])
 
@@ -37,8 +31,6 @@ async def approve_request(approval_id: IdPath, admin: Admin, hub: HubDep) -> App
 
 
 @router.post("/approvals/{approval_id}/reject", responses=refuses(404, 409))
-async def reject_request(
-    approval_id: IdPath, body: RefusalRequest, admin: Admin, hub: HubDep
-) -> ApprovalView:
+async def reject_request(approval_id: IdPath, body: RefusalRequest, admin: Admin, hub: HubDep) -> ApprovalView:
     """Reject a request, or withdraw your own."""
     return await approvals.reject(hub, admin, approval_id, reason=body.reason)

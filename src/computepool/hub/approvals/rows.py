@@ -1,15 +1,22 @@
-"""Requests of one administrator that another must agree to."""
+"""Rows of approvals: requests as they were made, and the decisions."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
+from computepool.hub.clock import Clock, new_id
 from computepool.hub.db.queries import set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, approvals
 from computepool.hub.db.typed_rows import TypedRow
+
+TOP_UP = "top-up"
+GRANT = "sign-up grant"
+ROLES = "roles"
+REVIEW = "node review"
 
 
 class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("requested_by_name"))):
@@ -28,8 +35,13 @@ class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("requested_by_n
 _WITH_NAME = ApprovalRow.select().join(accounts, accounts.c.id == approvals.c.requested_by)
 
 
-def insert(tx: Tx, **columns: Any) -> None:
-    tx.connection.execute(approvals.insert().values(requested_at_ms=tx.now_ms, state="pending", **columns))
+def ask(tx: Tx, clock: Clock, asker: str, *, kind: str, request: Mapping[str, object]) -> str:
+    """Store an account's request. Returns its id."""
+    row = {"id": new_id(clock, "approval"), "kind": kind, "request": json.dumps(request), "requested_by": asker}
+    tx.connection.execute(approvals.insert().values(requested_at_ms=tx.now_ms, state="pending", **row))
+    data = {"approval_id": row["id"], "kind": kind, "request": request}
+    tx.emit(actor=asker, action="approval.requested", account_id=asker, data=data)
+    return row["id"]
 
 
 def get(connection: Connection, approval_id: str) -> ApprovalRow | None:
@@ -37,13 +49,13 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow | None:
 
 
 def list_pending(connection: Connection, *, since_ms: int, limit: int) -> list[ApprovalRow]:
-    """Oldest first; what nobody agreed to in time has lapsed."""
+    """Oldest first, without those that expired."""
     statement = _WITH_NAME.where(approvals.c.state == "pending", approvals.c.requested_at_ms > since_ms)
     return ApprovalRow.all(connection.execute(statement.order_by(approvals.c.id).limit(limit)))
 
 
 def decide(tx: Tx, approval_id: str, *, state: str, by: str, reason: str | None) -> bool:
-    """False when somebody was faster."""
+    """False: another decision came first."""
     pending = approvals.c.id == approval_id, approvals.c.state == "pending"
     decision = {"state": state, "decided_by": by, "decided_at_ms": tx.now_ms, "reason": reason}
     return set_where(tx, approvals, *pending, **decision) == 1

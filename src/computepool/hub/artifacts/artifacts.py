@@ -1,25 +1,22 @@
-"""Artifacts: streamed in, verified, referred to by accounts and jobs, streamed out, kept for a time.
+"""Artifacts: upload, verification, references, download and retention.
 
-Who refers to an artifact may read it, and knowing its digest is not enough: whoever wants a reference sends the bytes.
-A node's upload is referred to by the node itself until a report hands it to the job's account. What nothing refers to any
-more is taken away by `collection`.
+Whoever refers to an artifact may read it. Knowing its digest is not enough: a new reference requires the bytes. A node
+refers to its own uploads until a report hands them to the job's account. Garbage collection deletes what nothing refers to.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
 from computepool.core.retention import ReferenceRole
 from computepool.hub.artifacts import garbage_collection, storage_quota
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.rows import ArtifactRow, KeptReference
-from computepool.hub.artifacts.storage.base import Reading, Upload, place_of
+from computepool.hub.artifacts.storage.base import Reading, Upload
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, cursors
@@ -36,9 +33,9 @@ from computepool.protocol.artifacts import (
 )
 from computepool.protocol.tokens import b64
 
-#: References of one artifact that are told; the rest is counted.
+#: References shown of one artifact.
 _REFS_SHOWN = 200
-#: Whoever sends the same once more within this time changes nothing.
+#: An account that uploads the same bytes again within this time changes nothing.
 _SENT_AGAIN_MS = 5 * 60_000
 
 
@@ -50,81 +47,63 @@ class Incoming:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadableArtifact:
-    """An artifact the caller may read."""
+async def _find_own(hub: Hub, owner: str, digest: str) -> ArtifactRow | None:
+    """The artifact, if this owner refers to it."""
 
-    digest: str
-    size: int
-    place: str
-
-
-def _owner_of(asker: Principal | NodePrincipal) -> str:
-    return asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
-
-
-async def _own(hub: Hub, owner: str, digest: str) -> ArtifactRow | None:
-    """The row of an artifact that this owner has shown to have."""
-
-    def look(connection: Connection) -> ArtifactRow | None:
+    def load(connection: Connection) -> ArtifactRow | None:
         if not artifact_rows.may_read(connection, digest=digest, account_id=owner):
             return None
         return artifact_rows.get_artifact(connection, digest)
 
-    return await hub.store.read(look)
+    return await hub.store.read(load)
 
 
 async def _is_whole(hub: Hub, row: ArtifactRow | None) -> bool:
     if row is None:
         return False
-    size = await hub.process.in_thread(hub.artifacts.blobs.size, row.place or place_of(row.digest, ""))
-    return size == int(row.size)
+    return await hub.process.in_thread(hub.artifacts.blobs.size, row.place) == row.size
 
 
 async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> UploadState:
-    """Whether somebody else has the same bytes here is not told: the caller uploads them all the same.
+    """The state of the caller's own upload. Bytes that only others have uploaded do not count: the caller sends them again.
 
-    Where all bytes are here it may still say so, with none: that is what the time they are kept for counts from.
+    An upload whose bytes are all here may still be incomplete: the caller then sends an empty rest, from which the
+    retention time counts.
     """
-    owner = _owner_of(asker)
-    row = await _own(hub, owner, digest)
+    row = await _find_own(hub, asker.holder, digest)
     if row is not None and await _is_whole(hub, row):
-        return UploadState(digest=digest, offset=row.size, complete=await _just_sent(hub, asker, digest))
-    offset = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, owner)
+        return UploadState(digest=digest, offset=row.size, complete=await _was_just_sent(hub, asker, digest))
+    offset = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, asker.holder)
     return UploadState(digest=digest, offset=offset, complete=False)
 
 
-async def _just_sent(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> bool:
-    """By a person. Of a node nobody knows for which of its jobs it was: each says so, and no other can take it back."""
+async def _was_just_sent(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> bool:
+    """Never for a node: the hub cannot tell for which of its jobs it sent the bytes, so it sends them for each."""
     if isinstance(asker, NodePrincipal):
         return False
     account, since_ms = asker.account_id, hub.now_ms() - _SENT_AGAIN_MS
     return await hub.store.read(
-        lambda connection: artifact_rows.is_sent(
-            connection, digest=digest, account_id=account, since_ms=since_ms
-        )
+        lambda connection: artifact_rows.is_sent(connection, digest=digest, account_id=account, since_ms=since_ms)
     )
 
 
 async def receive(
     hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, body: AsyncIterator[bytes]
 ) -> UploadState:
-    """Append a stream to an upload; when it is whole, verify and keep it. Memory stays flat whatever the size."""
+    """Append a stream to an upload; when it is whole, verify and keep it. Memory use does not depend on the size."""
     if incoming.size > hub.settings.artifact_max_bytes:
         raise TooLarge(f"An artifact may have {hub.settings.artifact_max_bytes} bytes at most.", field="size")
     if incoming.offset > incoming.size:
         raise BadRequest("The offset is beyond the declared size.", field="offset")
-    owner, digest = _owner_of(asker), incoming.digest
+    owner, digest = asker.holder, incoming.digest
     done = UploadState(digest=digest, offset=incoming.size, complete=True)
-    row = await _own(hub, owner, digest)
+    row = await _find_own(hub, owner, digest)
     if await _is_whole(hub, row):
         await _keep(hub, asker, incoming)
         return done
-    # What is lost, and comes again, is counted already.
+    # Lost bytes that are sent again are already counted.
     async with storage_quota.reserved(hub, asker, digest=digest, size=incoming.size if row is None else 0):
-        upload = await hub.process.in_thread(
-            hub.artifacts.blobs.open_upload, digest, owner, offset=incoming.offset
-        )
+        upload = await hub.process.in_thread(hub.artifacts.blobs.open_upload, digest, owner, offset=incoming.offset)
         try:
             offset = await _append(hub, upload, incoming, body=body)
             if offset < incoming.size:
@@ -139,7 +118,7 @@ async def receive(
 
 
 async def _append(hub: Hub, upload: Upload, incoming: Incoming, *, body: AsyncIterator[bytes]) -> int:
-    """The next bytes arrive while those before are written and hashed."""
+    """Receive the next bytes while the previous ones are written and hashed."""
     offset, writing = incoming.offset, None
     try:
         async for data in _chunks(body, upload.chunk_bytes):
@@ -150,32 +129,29 @@ async def _append(hub: Hub, upload: Upload, incoming: Incoming, *, body: AsyncIt
             offset += len(data)
             writing = asyncio.ensure_future(hub.process.in_thread(upload.append, data))
     finally:
-        # Also when the connection broke, or the request was given up: what is being written must not lose its file.
+        # Also if the connection broke or the request was cancelled: the file must stay open for the write in progress.
         if writing is not None:
             await asyncio.shield(writing)
     return offset
 
 
-async def _keep(
-    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, place: str | None = None
-) -> None:
-    """Refer to the bytes; if somebody else's are here already those are kept, and ours are erased."""
+async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, place: str | None = None) -> None:
+    """Refer to the bytes. If the artifact exists, its bytes are kept and the new ones erased."""
     lost = None if place is None else await _find_lost(hub, incoming.digest)
-    snapshot = take(hub, [_owner_of(asker)])
+    owner = asker.holder
+    snapshot = take(hub, [owner])
 
     def unit(tx: Tx) -> str | None:
-        kept, owner = None, _owner_of(asker)
+        kept = None
         if place is not None:
             if not artifact_rows.may_read(tx.connection, digest=incoming.digest, account_id=owner):
                 storage_quota.check_kept(tx, asker, size=incoming.size, snapshot=snapshot)
-            kept = artifact_rows.insert_artifact(
-                tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost
-            )
+            kept = artifact_rows.insert_artifact(tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost)
         role = ReferenceRole.NODE if isinstance(asker, NodePrincipal) else ReferenceRole.UPLOAD
         row = {"digest": incoming.digest, "account_id": owner, "job_id": "", "role": role.value}
         artifact_rows.renew(tx, {**row, "name": incoming.name})
         if isinstance(asker, Principal):
-            _emit(tx, asker, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
+            tx.emit_own(asker.account_id, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
         return kept
 
     try:
@@ -184,23 +160,17 @@ async def _keep(
         if place is not None:
             await hub.process.in_thread(hub.artifacts.blobs.erase, place)
         raise
-    surplus = [(incoming.digest, one) for one in {place, lost} - {kept} if one is not None]
-    await garbage_collection.erase(hub, surplus)
+    await garbage_collection.erase(hub, [surplus for surplus in {place, lost} - {kept} if surplus is not None])
 
 
 async def _find_lost(hub: Hub, digest: str) -> str | None:
-    """The place of an artifact whose bytes are gone, or not whole: what is sent now takes it over."""
+    """The place of an artifact whose bytes are missing or incomplete, which the new bytes replace."""
     row = await hub.store.read(lambda connection: artifact_rows.get_artifact(connection, digest))
-    return None if row is None or await _is_whole(hub, row) else str(row.place)
-
-
-def _emit(tx: Tx, principal: Principal, action: str, **data: Any) -> None:
-    account = principal.account_id
-    tx.emit(actor=account, action=action, account_id=account, data=json.dumps(data))
+    return None if row is None or await _is_whole(hub, row) else row.place
 
 
 async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes | bytearray]:
-    """Network reads are small; writing them one by one would cost a thread switch each."""
+    """Join small network reads: writing each one would cost a thread switch."""
     buffer = bytearray()
     try:
         async for data in body:
@@ -209,7 +179,7 @@ async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes 
                 yield buffer
                 buffer = bytearray()
     except Exception:
-        # The connection broke: what came before is kept, and the sender continues from there.
+        # The connection broke: keep what has arrived, so that the sender can resume from there.
         if buffer:
             yield buffer
         raise
@@ -217,8 +187,10 @@ async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes 
         yield buffer
 
 
-async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> ReadableArtifact:
-    def look(connection: Connection) -> ArtifactRow | None:
+async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> ArtifactRow:
+    """An artifact that the caller may read."""
+
+    def load(connection: Connection) -> ArtifactRow | None:
         if isinstance(asker, NodePrincipal):
             readable = artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
         else:
@@ -226,24 +198,20 @@ async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Reada
             readable = asker.is_admin or artifact_rows.may_read(connection, digest=digest, account_id=account)
         return artifact_rows.get_artifact(connection, digest) if readable else None
 
-    row = await hub.store.read(look)
+    row = await hub.store.read(load)
     if row is None:
         raise NotFound("There is no such artifact, it is not yours, or it has expired.")
-    return ReadableArtifact(row.digest, row.size, row.place or place_of(digest, ""))
+    return row
 
 
-async def open_part(hub: Hub, found: ReadableArtifact, *, start: int, length: int) -> Reading:
+async def open_part(hub: Hub, found: ArtifactRow, *, start: int, length: int) -> Reading:
     try:
         return await hub.process.in_thread(hub.artifacts.blobs.read, found.place, start=start, length=length)
     except FileNotFoundError:
-        raise NotFound(
-            "The data of this artifact is missing; the operator can run `pool hub check`."
-        ) from None
+        raise NotFound("The data of this artifact is missing; the operator can run `pool hub check`.") from None
 
 
-async def page(
-    hub: Hub, principal: Principal, *, job_id: str | None, after: str | None, limit: int
-) -> ArtifactPage:
+async def page(hub: Hub, principal: Principal, *, job_id: str | None, after: str | None, limit: int) -> ArtifactPage:
     before = None if after is None else _read_cursor(after)
     rows = await hub.store.read(
         lambda connection: artifact_rows.list_artifacts(
@@ -264,20 +232,20 @@ def _read_cursor(text: str) -> tuple[int, str]:
 
 async def storage(hub: Hub, principal: Principal) -> StorageView:
     account = principal.account_id
-    own = await hub.store.read(lambda connection: storage_quota.room_of(hub.settings, connection, account))
+    own = await hub.store.read(lambda connection: storage_quota.load_usage(hub.settings, connection, account))
     uploading = await hub.process.in_thread(hub.artifacts.blobs.uploading, account)
-    return StorageView.from_attributes(own, uploading_bytes=sum(uploading.values()))
+    return own.model_copy(update={"uploading_bytes": sum(uploading.values())})
 
 
 async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
-    """What the caller's own references say; to administrators, everybody's."""
+    """By the caller's own references; for administrators, by all."""
     scope = access.scope(principal)
 
-    def look(connection: Connection) -> tuple[ArtifactRow | None, list[KeptReference]]:
+    def load(connection: Connection) -> tuple[ArtifactRow | None, list[KeptReference]]:
         refs = artifact_rows.refs_of(connection, digest, account_id=scope, limit=_REFS_SHOWN + 1)
         return artifact_rows.get_artifact(connection, digest), refs
 
-    row, refs = await hub.store.read(look)
+    row, refs = await hub.store.read(load)
     if row is None or not (refs or principal.is_admin):
         raise NotFound("There is no such artifact, it is not yours, or it has expired.")
     untils = [garbage_collection.until_ms(hub, ref) for ref in refs]
@@ -286,9 +254,7 @@ async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
         size=row.size,
         created_at_ms=row.created_at_ms,
         whole=await _is_whole(hub, row),
-        kept_until_ms=None
-        if None in untils or not untils
-        else max(until for until in untils if until is not None),
+        kept_until_ms=None if None in untils or not untils else max(until for until in untils if until is not None),
         refs=[
             ArtifactRef.from_attributes(ref, job_id=ref.job_id or None, kept_until_ms=until)
             for ref, until in zip(refs, untils, strict=True)
@@ -298,35 +264,29 @@ async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
 
 
 async def keep(hub: Hub, principal: Principal, digest: str, *, request: KeepRequest) -> ArtifactInfo:
-    """One more reference, which ends when its owner says."""
+    """Add a reference that ends when its owner says."""
     account = principal.account_id
 
     def unit(tx: Tx) -> None:
         if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
             raise NotFound("There is no such artifact, or it is not yours.")
         until_ms = None if request.duration_s is None else tx.now_ms + round(request.duration_s * 1000)
-        row = {
-            "digest": digest,
-            "account_id": account,
-            "job_id": "",
-            "role": ReferenceRole.KEPT.value,
-            "name": "",
-        }
+        row = {"digest": digest, "account_id": account, "job_id": "", "role": ReferenceRole.KEPT.value, "name": ""}
         artifact_rows.renew(tx, {**row, "kept_until_ms": until_ms})
-        _emit(tx, principal, "artifact.kept", digest=digest, until_ms=until_ms)
+        tx.emit_own(principal.account_id, "artifact.kept", digest=digest, until_ms=until_ms)
 
     await hub.store.write(unit)
     return await info(hub, principal, digest)
 
 
 async def release(hub: Hub, principal: Principal, digest: str) -> None:
-    """Ends `keep`: the artifact stays for as long as its other references say."""
+    """Undo `keep`: the artifact then stays as long as its other references say."""
     account = principal.account_id
 
-    def unit(tx: Tx) -> list[tuple[str, str]]:
-        if not artifact_rows.release(tx, digest=digest, account_id=account, role=ReferenceRole.KEPT.value):
+    def unit(tx: Tx) -> list[str]:
+        if not artifact_rows.drop_refs(tx, digest=digest, account_id=account, role=ReferenceRole.KEPT.value):
             raise NotFound("You are not keeping this artifact.")
-        _emit(tx, principal, "artifact.released", digest=digest)
+        tx.emit_own(principal.account_id, "artifact.released", digest=digest)
         return artifact_rows.drop_unused(tx, [digest])
 
     await garbage_collection.erase(hub, await hub.store.write(unit))
@@ -334,18 +294,18 @@ async def release(hub: Hub, principal: Principal, digest: str) -> None:
 
 
 async def remove(hub: Hub, principal: Principal, digest: str) -> None:
-    """Drops the caller's references, and what came of it if it is not whole; the bytes go when nobody else refers to them."""
+    """Drop the caller's references and unfinished upload. The bytes go when nothing else refers to them."""
     account = principal.account_id
     unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, account)
     if unfinished:
         await hub.process.in_thread(hub.artifacts.blobs.drop_upload, digest, account)
 
-    def unit(tx: Tx) -> list[tuple[str, str]]:
+    def unit(tx: Tx) -> list[str]:
         used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
         if used:
             raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
         if artifact_rows.drop_refs(tx, digest=digest, account_id=account):
-            _emit(tx, principal, "artifact.removed", digest=digest)
+            tx.emit_own(principal.account_id, "artifact.removed", digest=digest)
         elif not unfinished:
             raise NotFound("There is no such artifact, or it is not yours.")
         return artifact_rows.drop_unused(tx, [digest])

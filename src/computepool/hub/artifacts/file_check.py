@@ -1,4 +1,4 @@
-"""Checks that the bytes of referenced artifacts exist, and are what their names say."""
+"""Checks that the bytes of referenced artifacts exist and match their digests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.rows import StoredArtifact
-from computepool.hub.artifacts.storage.base import Blobs, place_of
+from computepool.hub.artifacts.storage.base import Blobs
 from computepool.hub.db.session import Connection
 
 _PAGE = 1_000
@@ -21,18 +21,18 @@ Snapshot = Callable[[], AbstractContextManager[Connection]]
 
 
 def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
-    """A sentence for each rule that is broken. `deep` reads every byte."""
+    """A sentence for each broken rule. `deep` reads every byte."""
     missing: list[StoredArtifact] = []
     damaged: list[StoredArtifact] = []
     with ThreadPoolExecutor(_THREADS) as threads:
         for page in _pages(snapshot):
-            sizes = threads.map(lambda row: blobs.size(_place(row)), page)
+            sizes = threads.map(lambda row: blobs.size(row.place), page)
             for row, size in zip(page, sizes, strict=True):
                 if size != row.size:
                     missing.append(row)
                 elif deep and _hash(blobs, row) != row.digest:
                     damaged.append(row)
-    # A hub may be serving: what was removed since it was listed is not missing.
+    # A hub may be serving: an artifact removed since it was listed is not missing.
     missing, damaged = (_still_named(snapshot, rows) for rows in (missing, damaged))
     return [
         *_sentences("the bytes of an artifact are there, all of them", missing),
@@ -41,7 +41,7 @@ def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
 
 
 def _pages(snapshot: Snapshot) -> Iterator[list[StoredArtifact]]:
-    """Each by itself: reading a terabyte must not hold one view of the database for hours."""
+    """Each in its own transaction: reading a terabyte must not hold a snapshot of the database for hours."""
     after = ""
     while True:
         with snapshot() as connection:
@@ -52,13 +52,9 @@ def _pages(snapshot: Snapshot) -> Iterator[list[StoredArtifact]]:
         after = rows[-1].digest
 
 
-def _place(row: StoredArtifact) -> str:
-    return row.place or place_of(row.digest, "")
-
-
 def _hash(blobs: Blobs, row: StoredArtifact) -> str:
     try:
-        reading = blobs.read(_place(row), start=0, length=row.size)
+        reading = blobs.read(row.place, start=0, length=row.size)
     except FileNotFoundError:
         return ""
     hasher = hashlib.sha256()

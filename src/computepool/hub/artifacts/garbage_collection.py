@@ -1,7 +1,7 @@
-"""Garbage collection: deletes references whose time is over, artifacts without references, bytes without a row.
+"""Garbage collection: deletes references past their time, artifacts without references, and bytes without a row.
 
-In batches, each a transaction of its own, and a bounded number of them a round; the next round goes on where this one
-stopped. Any number of hubs may do it at once: a row is deleted by one of them, and a place that no row names is nobody's.
+It works in batches, each in its own transaction, a bounded number a round; the next round continues where this one stopped.
+Several hubs may do it at once: only one can delete a row, and a place that no row names is nobody's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.core.retention import ArtifactReference, KeepRules, is_over, kept_until_ms
-from computepool.hub.artifacts import inline_cleanup
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts.inline_cleanup import KeptJob
-from computepool.hub.artifacts.rows import KeptReference
-from computepool.hub.artifacts.storage.base import Stored, place_of
+from computepool.hub.artifacts.rows import KeptJob, KeptReference
+from computepool.hub.artifacts.storage.base import Stored
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
@@ -33,7 +31,7 @@ _BEGIN = (-1, "")
 
 
 async def collect(hub: Hub) -> None:
-    """One round. Each part stands alone: where one fails, such as a store that does not answer, the others go on."""
+    """One round. If one part fails, for example because the blob store does not answer, the others still run."""
     for part in (drop_stale_uploads, end_references, drop_inline, drop_unreferred, erase_unnamed):
         try:
             await part(hub)
@@ -46,7 +44,7 @@ async def drop_stale_uploads(hub: Hub) -> None:
     await hub.process.in_thread(hub.artifacts.blobs.drop_stale_uploads, before_s=before_s)
 
 
-# references whose time is over
+# references past their time
 
 
 async def end_references(hub: Hub) -> None:
@@ -66,7 +64,7 @@ async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     own_s = await hub.store.read(artifact_rows.shortest_keep_s)
     times = (settings.artifact_keep_s, settings.unreported_keep_s, 0 if own_s is None else own_s)
     shortest_s = min(times if own_s is not None else times[:2])
-    # Younger ones cannot be over, but for what was kept for a shorter time, and that may wait.
+    # Younger ones cannot be over, except those kept explicitly for a shorter time, and they may wait.
     before_ms = hub.now_ms() - round(shortest_s * 1000) + 1
     return await hub.store.read(
         lambda connection: artifact_rows.refs_after(
@@ -75,13 +73,13 @@ async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     )
 
 
-def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[tuple[str, str]]:
+def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[str]:
     artifact_rows.drop_listed(tx, rows)
     return artifact_rows.drop_unused(tx, {row.digest for row in rows})
 
 
 def until_ms(hub: Hub, row: KeptReference) -> int | None:
-    """Until when a reference keeps its artifact; None: nobody can say yet."""
+    """Until when a reference keeps its artifact; None: not known yet."""
     return kept_until_ms(_facts(row), _rules(hub, row))
 
 
@@ -90,9 +88,8 @@ def _facts(row: KeptReference) -> ArtifactReference:
         role=row.role,
         created_at_ms=row.created_at_ms,
         kept_until_ms=row.kept_until_ms,
-        # What is to come home with its group is needed until it has arrived.
-        job_open=bool(row.goes_home)
-        or (row.job_state is not None and JobState(row.job_state) not in TERMINAL),
+        # Results that go to the group's home are needed until they have arrived.
+        job_open=bool(row.goes_home) or (row.job_state is not None and JobState(row.job_state) not in TERMINAL),
         job_ended_ms=row.job_ended_ms,
     )
 
@@ -100,39 +97,32 @@ def _facts(row: KeptReference) -> ArtifactReference:
 def _rules(hub: Hub, row: KeptReference | KeptJob) -> KeepRules:
     keep_s = hub.settings.artifact_keep_s if row.artifact_keep_s is None else row.artifact_keep_s
     if row.account_id == POOL_ACCOUNT:
-        keep_s = 0  # what its hub jobs needed is somebody else's
-    return KeepRules(
-        keep_ms=round(keep_s * 1000), unreported_ms=max(0, round(hub.settings.unreported_keep_s * 1000))
-    )
+        keep_s = 0  # hub jobs use artifacts of others
+    return KeepRules(keep_ms=round(keep_s * 1000), unreported_ms=max(0, round(hub.settings.unreported_keep_s * 1000)))
 
 
-# what finished jobs keep in the database
+# inline data of finished jobs
 
 
 async def drop_inline(hub: Hub) -> None:
-    """Arguments, results and output of a job go when its files would. Its row stays, and says so."""
+    """Drop a job's arguments, results and output when its files would go. Its row stays and records that."""
     before = make_id("job", hub.now_ms(), bytes(10))
     for _ in range(BATCHES_MAX):
         after = hub.artifacts.sweeps.jobs
-        rows = await hub.store.read(
-            partial(inline_cleanup.jobs_after, after=after, before=before, limit=BATCH)
-        )
+        rows = await hub.store.read(partial(artifact_rows.jobs_after, after=after, before=before, limit=BATCH))
         over = [row.id for row in rows if row.dropped_at_ms is None and _is_job_over(hub, row)]
         if over:
-            await hub.store.write(partial(inline_cleanup.drop, job_ids=over))
+            await hub.store.write(partial(artifact_rows.drop_inline, job_ids=over))
         hub.artifacts.sweeps.jobs = rows[-1].id if len(rows) == BATCH else ""
         if not hub.artifacts.sweeps.jobs:
             return
 
 
 def _is_job_over(hub: Hub, row: KeptJob) -> bool:
-    # A result whose pay is held is going to be checked, which needs the job's arguments.
+    # A result whose pay is held will be checked, which needs the job's arguments.
     needed = row.goes_home or row.held_until_ms or JobState(row.state) not in TERMINAL
     kept = ArtifactReference(
-        role="payload",
-        created_at_ms=row.created_at_ms,
-        job_open=bool(needed),
-        job_ended_ms=row.finished_at_ms,
+        role="payload", created_at_ms=row.created_at_ms, job_open=bool(needed), job_ended_ms=row.finished_at_ms
     )
     return is_over(kept, _rules(hub, row), now_ms=hub.now_ms())
 
@@ -141,12 +131,10 @@ def _is_job_over(hub: Hub, row: KeptJob) -> bool:
 
 
 async def drop_unreferred(hub: Hub) -> None:
-    """Usually the last reference takes them along; these are what is left when it did not."""
+    """Delete artifacts that were not deleted together with their last reference."""
     before_ms = hub.now_ms() - _grace_ms(hub)
     for _ in range(BATCHES_MAX):
-        rows = await hub.store.read(
-            partial(artifact_rows.list_stored, after=hub.artifacts.sweeps.rows, limit=BATCH)
-        )
+        rows = await hub.store.read(partial(artifact_rows.list_stored, after=hub.artifacts.sweeps.rows, limit=BATCH))
         unused = [row.digest for row in rows if not row.referred and row.created_at_ms < before_ms]
         if unused:
             await erase(hub, await hub.store.write(partial(artifact_rows.drop_unused, digests=unused)))
@@ -155,24 +143,22 @@ async def drop_unreferred(hub: Hub) -> None:
             return
 
 
-async def erase(hub: Hub, dropped: Iterable[tuple[str, str]]) -> None:
-    """After the commit that dropped their rows. What fails here is found again by `erase_unnamed`."""
-    for digest, place in dropped:
-        await hub.process.in_thread(hub.artifacts.blobs.erase, place or place_of(digest, ""))
+async def erase(hub: Hub, places: Iterable[str]) -> None:
+    """Erase bytes, after the commit that dropped their rows. `erase_unnamed` finds what fails here."""
+    for place in places:
+        await hub.process.in_thread(hub.artifacts.blobs.erase, place)
 
 
 # bytes without a row
 
 
 async def erase_unnamed(hub: Hub) -> None:
-    """A hub that died between giving bytes a place and writing its row, or between dropping the row and erasing."""
+    """Erase what a hub left that died between placing bytes and writing their row, or between dropping it and erasing."""
     before_s = (hub.now_ms() - _grace_ms(hub)) / 1000
     for _ in range(BATCHES_MAX):
-        stored = await hub.process.in_thread(
-            hub.artifacts.blobs.walk, after=hub.artifacts.sweeps.places, limit=BATCH
-        )
-        for place in await _find_unnamed(hub, [one for one in stored if one.at_s < before_s]):
-            logger.warning("artifacts.unnamed: %s is erased", place)
+        stored = await hub.process.in_thread(hub.artifacts.blobs.walk, after=hub.artifacts.sweeps.places, limit=BATCH)
+        for place in await _find_unnamed(hub, [blob for blob in stored if blob.at_s < before_s]):
+            logger.warning("artifacts.unnamed: erasing %s", place)
             await hub.process.in_thread(hub.artifacts.blobs.erase, place)
         hub.artifacts.sweeps.places = stored[-1].place if len(stored) == BATCH else ""
         if not hub.artifacts.sweeps.places:
@@ -180,15 +166,12 @@ async def erase_unnamed(hub: Hub) -> None:
 
 
 async def _find_unnamed(hub: Hub, stored: Sequence[Stored]) -> list[str]:
-    """Files with other names than we give are not ours to judge."""
-    digests = {one.place: found[1] for one in stored if (found := _PLACE.match(one.place))}
+    """Places without a row. Files whose names the hub would not give are left alone."""
+    digests = {blob.place: found[1] for blob in stored if (found := _PLACE.match(blob.place))}
     if not digests:
         return []
-    named = await hub.store.read(
-        lambda connection: artifact_rows.get_places(connection, sorted(set(digests.values())))
-    )
-    places = {place or place_of(digest, "") for digest, place in named.items()}
-    return [place for place in digests if place not in places]
+    named = await hub.store.read(lambda connection: artifact_rows.get_places(connection, sorted(set(digests.values()))))
+    return [place for place, digest in digests.items() if named.get(digest) != place]
 
 
 def _grace_ms(hub: Hub) -> int:

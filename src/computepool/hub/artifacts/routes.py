@@ -1,4 +1,4 @@
-"""Routes of artifacts: streamed both ways, resumable both ways."""
+"""Routes of artifacts. Uploads and downloads are streamed and can be resumed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from computepool.hub.artifacts.storage.base import Reading
 from computepool.hub.context import Hub
 from computepool.hub.http.dependencies import (
     Cursor,
-    Either,
-    EitherSends,
     HubDep,
     IdQuery,
     Limit,
     MaySubmit,
+    PersonOrNode,
     SignedIn,
+    SubmitterOrNode,
 )
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
 from computepool.protocol.artifacts import ArtifactInfo, ArtifactPage, KeepRequest, StorageView, UploadState
 
-#: Each costs two switches of threads; with small ones that is most of the work.
+#: Each block costs two thread switches, which would dominate for small ones.
 _BLOCK_BYTES = 1024 * 1024
 router = guarded(tags=["artifacts"])
 DigestPath = Annotated[
@@ -43,7 +43,7 @@ DigestPath = Annotated[
     ),
 ]
 _RANGE = re.compile(r"^(\d{1,18})?-(\d{1,18})?$")
-#: A stranger's file must never run as a page of this site.
+#: An uploaded file must never run as a page of this site.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Disposition": "attachment",
@@ -76,7 +76,7 @@ async def storage(principal: SignedIn, hub: HubDep) -> StorageView:
 
 
 @router.get("/artifacts/{digest}/upload")
-async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> UploadState:
+async def upload_state(digest: DigestPath, asker: PersonOrNode, hub: HubDep) -> UploadState:
     """Get the state of an upload; continue from `offset`."""
     return await artifacts.upload_state(hub, asker, digest)
 
@@ -89,7 +89,7 @@ async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> Upload
 async def upload(
     request: Request,
     digest: DigestPath,
-    asker: EitherSends,
+    asker: SubmitterOrNode,
     hub: HubDep,
     *,
     size: Annotated[int, Query(ge=0, le=2**53, description="Length of the whole artifact")],
@@ -116,7 +116,7 @@ async def upload(
     },
     openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
-async def download(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+async def download(request: Request, digest: DigestPath, asker: PersonOrNode, hub: HubDep) -> Response:
     """Download an artifact; supports Range."""
     found = await artifacts.find(hub, asker, digest)
     requested = _part(request, found.size, etag := f'"{digest}"')
@@ -133,13 +133,13 @@ async def download(request: Request, digest: DigestPath, asker: Either, hub: Hub
     responses={200: {"description": "The headers alone"}, **refuses(404, 416)},
     openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
-async def head(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+async def head(request: Request, digest: DigestPath, asker: PersonOrNode, hub: HubDep) -> Response:
     """Check whether an artifact exists, and its length."""
     return await download(request, digest, asker, hub)
 
 
 def _part(request: Request, size: int, etag: str) -> range | None:
-    """The bytes that were asked for; None: all of them, as for several ranges at once. What cannot be served is refused."""
+    """The requested bytes; None: all, also if several ranges are requested. A range that cannot be served is refused."""
     header = request.headers.get("range")
     if header is None or request.headers.get("if-range", etag) != etag:
         return None
@@ -148,14 +148,14 @@ def _part(request: Request, size: int, etag: str) -> range | None:
     if unit.strip().lower() != "bytes" or not all(parts):
         raise HTTPException(
             416,
-            f"The artifact has {size} bytes; the range asked for is not among them.",
+            f"The artifact has {size} bytes; the requested range lies outside.",
             headers={"Content-Range": f"bytes */{size}"},
         )
     return parts[0] if len(parts) == 1 else None
 
 
 def _parse(part: str, size: int) -> range:
-    """Empty where it makes no sense, or lies outside."""
+    """Empty if it is malformed or lies outside."""
     found = _RANGE.match(part)
     if found is None:
         return range(0)
@@ -190,7 +190,7 @@ async def remove(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
 
 
 class BlobResponse(Response):
-    """Bytes of an artifact in large blocks, the next one read while the last one is sent. It closes `reading`."""
+    """Bytes of an artifact in large blocks: the next is read while one is sent. Closes `reading`."""
 
     def __init__(
         self, hub: Hub, reading: Reading | None, *, size: int, part: range | None, headers: Mapping[str, str]
@@ -208,9 +208,7 @@ class BlobResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reading = self._reading
         try:
-            await send(
-                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            )
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if reading is not None:
                 await self._send_blocks(reading, send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -220,20 +218,20 @@ class BlobResponse(Response):
 
     async def _send_blocks(self, reading: Reading, send: Send) -> None:
         left = self._length
-        following = self._read(reading)
+        following = self._read(reading, left)
         try:
             while left > 0:
                 block = await following
                 if not block:
-                    # The connection is cut: no false end.
+                    # Cut the connection, so that this does not look like the end.
                     raise OSError("the artifact is shorter than its row says")
                 left -= len(block)
                 if left > 0:
-                    following = self._read(reading)
+                    following = self._read(reading, left)
                 await send({"type": "http.response.body", "body": block, "more_body": True})
         finally:
             if not following.done():
-                await asyncio.wait([following])  # its file is closed next
+                await asyncio.wait([following])  # before its file is closed
 
-    def _read(self, reading: Reading) -> asyncio.Future[bytes]:
-        return asyncio.ensure_future(self._hub.process.in_thread(reading.read, _BLOCK_BYTES))
+    def _read(self, reading: Reading, left: int) -> asyncio.Future[bytes]:
+        return asyncio.ensure_future(self._hub.process.in_thread(reading.read, min(_BLOCK_BYTES, left)))

@@ -1,18 +1,23 @@
-"""Rows of artifacts: which there are, and who refers to them. The bytes are in `blobs/`.
+"""Rows of artifacts and of the references to them. The bytes are in the blob store (storage/).
 
-A row names the place of its bytes, which nothing else ever has: who deletes the row may erase them after the commit.
+A row names the place of its bytes, which is never reused: whoever deletes the row may erase them after the commit.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, exists, func, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, func, select, update
 
+from computepool.core.jobs.lifecycle import TERMINAL
+from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.queries import by_key, there_is, values
+from computepool.hub.db.group_tables import messages
+from computepool.hub.db.queries import any_row, by_key, matches, scalars
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_LATE,
@@ -24,11 +29,14 @@ from computepool.hub.db.tables import (
     attempts,
     groups,
     jobs,
+    log_chunks,
 )
 from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.groups import rows as group_rows
 
-#: Orders references of one moment, each in its own place: a cursor must not lose those that share a digest.
+_TERMINAL = sorted(state.value for state in TERMINAL)
+_REF = ("digest", "account_id", "job_id", "role", "name")
+#: A total order of references with the same time: a cursor must not lose those that share a digest.
 _place = (
     artifact_refs.c.digest
     + "/"
@@ -49,9 +57,7 @@ class ArtifactRow(TypedRow, of=artifacts):
     place: str
 
 
-class StoredArtifact(
-    ArtifactRow, of=exists().where(artifact_refs.c.digest == artifacts.c.digest).label("referred")
-):
+class StoredArtifact(ArtifactRow, of=exists().where(artifact_refs.c.digest == artifacts.c.digest).label("referred")):
     referred: bool  #: whether anything refers to it
 
 
@@ -83,7 +89,7 @@ class KeptReference(
         group_rows.GOES_HOME.label("goes_home"),
     ),
 ):
-    """With what decides how long it is kept."""
+    """A reference, with what decides how long it is kept."""
 
     place: str
     job_state: str | None
@@ -92,9 +98,25 @@ class KeptReference(
     goes_home: bool | None
 
 
+_OUTPUTS = Prepared(
+    lambda connection: (
+        OutputRow.select()
+        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
+        .where(dialect.among_ids(connection.dialect.name, artifact_refs.c.job_id), artifact_refs.c.role == "output")
+        .order_by(artifact_refs.c.name)
+    )
+)
+_FACTS = (
+    KeptReference.select()
+    .join(jobs, jobs.c.id == artifact_refs.c.job_id, isouter=True)
+    .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
+    .join(accounts, accounts.c.id == artifact_refs.c.account_id, isouter=True)
+)
+
+
 def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | None = None) -> str:
-    """The place that counts: of the bytes that came first. `lost`: the place where they are known to be gone."""
-    # Written also where it is there: until the transaction ends no other hub deletes it.
+    """Returns the place in force, which is that of the first bytes unless it is `lost`, where they are known to be gone."""
+    # An existing row is written, too, so that no other hub deletes it before this transaction ends.
     statement = (
         dialect.upsert(tx.connection, artifacts, key=("digest",), update=("size",))
         .values(digest=digest, size=size, place=place, created_at_ms=tx.now_ms)
@@ -116,78 +138,59 @@ def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]
 
 
 def list_stored(connection: Connection, *, after: str, limit: int) -> list[StoredArtifact]:
-    """Artifacts in the order of their digests."""
-    statement = (
-        StoredArtifact.select().where(artifacts.c.digest > after).order_by(artifacts.c.digest).limit(limit)
-    )
+    statement = StoredArtifact.select().where(artifacts.c.digest > after).order_by(artifacts.c.digest).limit(limit)
     return StoredArtifact.all(connection.execute(statement))
 
 
 def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """Who may read an artifact and why it is kept. The same reference twice is one reference."""
+    """Add references, which say who may read an artifact and why it is kept. Existing ones stay as they are."""
     if rows:
         statement = dialect.insert_ignore(tx.connection, artifact_refs)
         tx.connection.execute(statement, [{"created_at_ms": tx.now_ms, **row} for row in rows])
 
 
 def renew(tx: Tx, row: dict[str, Any]) -> None:
-    """A reference that counts from now on, whether it is new or not."""
-    statement = dialect.upsert(
-        tx.connection, artifact_refs, key=_REF, update=("created_at_ms", "kept_until_ms")
-    )
+    """Add a reference, or let an existing one count from now."""
+    statement = dialect.upsert(tx.connection, artifact_refs, key=_REF, update=("created_at_ms", "kept_until_ms"))
     tx.connection.execute(statement, {"created_at_ms": tx.now_ms, "kept_until_ms": None, **row})
 
 
-_REF = ("digest", "account_id", "job_id", "role", "name")
-
-
-def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
+def get_sizes(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
     return by_key(connection, artifacts.c.size, key=artifacts.c.digest, among=digests)
 
 
 def may_read(connection: Connection, *, digest: str, account_id: str) -> bool:
-    return there_is(connection, artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id)
+    return any_row(connection, artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id)
 
 
 def is_sent(connection: Connection, *, digest: str, account_id: str, since_ms: int) -> bool:
-    """Whether a person sent it since then."""
     recent = artifact_refs.c.role == "upload", artifact_refs.c.created_at_ms >= since_ms
-    return there_is(
-        connection, artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id, *recent
-    )
+    return any_row(connection, artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id, *recent)
 
 
 def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
-    """A node may read what the jobs it holds refer to, and what belongs to a group that it is fetching home."""
+    """A node may read what its jobs refer to, and the results of a group for which it is the home."""
     of_job = artifact_refs.c.digest == digest, artifact_refs.c.job_id == attempts.c.job_id
-    if there_is(connection, *of_job, attempts.c.node_id == node_id, IS_LIVE):
+    if any_row(connection, *of_job, attempts.c.node_id == node_id, IS_LIVE):
         return True
     return group_rows.home_may_read(connection, digest=digest, node_id=node_id)
 
 
 def list_artifacts(
-    connection: Connection,
-    *,
-    account_id: str | None,
-    job_id: str | None,
-    before: tuple[int, str] | None,
-    limit: int,
+    connection: Connection, *, account_id: str | None, job_id: str | None, before: tuple[int, str] | None, limit: int
 ) -> list[ListedReference]:
-    """Newest first. `before` is (created_at_ms, place) of the last row of the page before.
+    """Newest first. `before`: (created_at_ms, place) of the last row of the previous page.
 
-    Without what nodes hold while they bring it: the job that it becomes part of is listed instead.
+    Uploads that nodes have not reported are left out: they will be listed with their job.
     """
     statement = (
         ListedReference.select()
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
         .where(artifact_refs.c.role != "node")
+        .where(matches(artifact_refs.c.account_id, account_id), matches(artifact_refs.c.job_id, job_id))
         .order_by(artifact_refs.c.created_at_ms.desc(), _place.desc())
         .limit(limit)
     )
-    if account_id is not None:
-        statement = statement.where(artifact_refs.c.account_id == account_id)
-    if job_id is not None:
-        statement = statement.where(artifact_refs.c.job_id == job_id)
     if before is not None:
         at_ms, last = before
         older = artifact_refs.c.created_at_ms < at_ms
@@ -202,23 +205,8 @@ def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list
     return found
 
 
-def _outputs_of(connection: Connection) -> Select[Any]:
-    return (
-        OutputRow.select()
-        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
-        .where(
-            dialect.among_ids(connection.dialect.name, artifact_refs.c.job_id),
-            artifact_refs.c.role == "output",
-        )
-        .order_by(artifact_refs.c.name)
-    )
-
-
-_OUTPUTS = Prepared(_outputs_of)
-
-
 def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> list[str]:
-    """Unfinished jobs that still need an artifact; it must not vanish under them."""
+    """Unfinished jobs that still need an artifact; at most one."""
     statement = (
         select(jobs.c.id)
         .join(artifact_refs, artifact_refs.c.job_id == jobs.c.id)
@@ -230,62 +218,48 @@ def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> 
         )
         .limit(1)
     )
-    return values(connection, statement)
+    return scalars(connection, statement)
 
 
-def drop_refs(tx: Tx, *, digest: str, account_id: str) -> int:
-    statement = delete(artifact_refs).where(
-        artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id
-    )
-    return tx.connection.execute(statement).rowcount
-
-
-def release(tx: Tx, *, digest: str, account_id: str, role: str) -> bool:
-    statement = delete(artifact_refs).where(
+def drop_refs(tx: Tx, *, digest: str, account_id: str, role: str | None = None) -> int:
+    """Of one role, or of all."""
+    which = (
         artifact_refs.c.digest == digest,
         artifact_refs.c.account_id == account_id,
-        artifact_refs.c.role == role,
+        matches(artifact_refs.c.role, role),
     )
-    return tx.connection.execute(statement).rowcount > 0
+    return tx.connection.execute(delete(artifact_refs).where(*which)).rowcount
 
 
 def readable_of(connection: Connection, digests: Iterable[str], *, account_id: str) -> set[str]:
-    """Those of the digests that the account, or the node, refers to."""
+    """Those of the digests to which the account, or the node, refers."""
     matching = dialect.among(connection, artifact_refs.c.digest, digests)
     statement = select(artifact_refs.c.digest).where(matching, artifact_refs.c.account_id == account_id)
     return set(connection.execute(statement).scalars())
 
 
-def drop_unused(tx: Tx, digests: Iterable[str]) -> list[tuple[str, str]]:
-    """Of these, those that nothing refers to any more, with their places: the bytes may go after the commit."""
+def drop_unused(tx: Tx, digests: Iterable[str]) -> list[str]:
+    """Delete those of the artifacts to which nothing refers. Returns their places: erase the bytes after the commit."""
     statement = (
         delete(artifacts)
         .where(
             dialect.among(tx.connection, artifacts.c.digest, sorted(set(digests))),
             ~exists().where(artifact_refs.c.digest == artifacts.c.digest),
         )
-        .returning(artifacts.c.digest, artifacts.c.place)
+        .returning(artifacts.c.place)
     )
-    return [(row.digest, row.place) for row in tx.connection.execute(statement)]
+    return list(tx.connection.execute(statement).scalars())
 
 
-# how long
+def refs_of(connection: Connection, digest: str, *, account_id: str | None, limit: int) -> list[KeptReference]:
+    """Newest first."""
+    statement = _FACTS.where(artifact_refs.c.digest == digest, matches(artifact_refs.c.account_id, account_id))
+    newest = statement.order_by(artifact_refs.c.created_at_ms.desc()).limit(limit)
+    return KeptReference.all(connection.execute(newest))
 
 
-def refs_of(
-    connection: Connection, digest: str, *, account_id: str | None, limit: int
-) -> list[KeptReference]:
-    """The newest first."""
-    statement = _FACTS.where(artifact_refs.c.digest == digest).order_by(artifact_refs.c.created_at_ms.desc())
-    if account_id is not None:
-        statement = statement.where(artifact_refs.c.account_id == account_id)
-    return KeptReference.all(connection.execute(statement.limit(limit)))
-
-
-def refs_after(
-    connection: Connection, *, after: tuple[int, str], before_ms: int, limit: int
-) -> list[KeptReference]:
-    """References by age, the oldest first: (created_at_ms, place) of the last one seen, up to a moment."""
+def refs_after(connection: Connection, *, after: tuple[int, str], before_ms: int, limit: int) -> list[KeptReference]:
+    """References older than `before_ms`, oldest first. `after`: (created_at_ms, place) of the last one seen."""
     at_ms, last = after
     newer = artifact_refs.c.created_at_ms > at_ms
     later = (artifact_refs.c.created_at_ms == at_ms) & (_place > last)
@@ -298,46 +272,32 @@ def refs_after(
     return KeptReference.all(connection.execute(statement))
 
 
-_FACTS = (
-    KeptReference.select()
-    .join(jobs, jobs.c.id == artifact_refs.c.job_id, isouter=True)
-    .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
-    .join(accounts, accounts.c.id == artifact_refs.c.account_id, isouter=True)
-)
-
-
 def shortest_keep_s(connection: Connection) -> int | None:
-    """Of the accounts with a time of their own."""
+    """The shortest retention that an account has of its own."""
     found = connection.execute(select(func.min(accounts.c.artifact_keep_s))).scalar()
     return None if found is None else int(found)
 
 
 def drop_listed(tx: Tx, rows: Sequence[KeptReference]) -> None:
-    """These references, unless they were renewed since they were read."""
+    """Delete these references, unless they were renewed since they were read."""
     if rows:
         seen = (*_REF, "created_at_ms")
         same = [artifact_refs.c[name] == bindparam(f"the_{name}") for name in seen]
         tx.connection.execute(
-            delete(artifact_refs).where(*same),
-            [{f"the_{name}": getattr(row, name) for name in seen} for row in rows],
+            delete(artifact_refs).where(*same), [{f"the_{name}": getattr(row, name) for name in seen} for row in rows]
         )
 
 
-# how much
-
-
 def kept_bytes(connection: Connection, account_id: str) -> tuple[int, int]:
-    """Bytes and number of the artifacts that an account refers to; each counts once."""
+    """Bytes and number of the artifacts to which an account refers; each counts once."""
     own = select(artifact_refs.c.digest).where(artifact_refs.c.account_id == account_id)
-    statement = select(func.coalesce(func.sum(artifacts.c.size), 0), func.count()).where(
-        artifacts.c.digest.in_(own)
-    )
+    statement = select(func.coalesce(func.sum(artifacts.c.size), 0), func.count()).where(artifacts.c.digest.in_(own))
     size, count = connection.execute(statement).one()
     return int(size), int(count)
 
 
 def unreported_bytes(connection: Connection, node_id: str) -> int:
-    """What a node sent and nobody else refers to."""
+    """Bytes that a node sent and to which nothing else refers."""
     other = artifact_refs.alias()
     own = select(artifact_refs.c.digest).where(
         artifact_refs.c.account_id == node_id,
@@ -348,22 +308,62 @@ def unreported_bytes(connection: Connection, node_id: str) -> int:
 
 
 def accounts_at(connection: Connection, node_id: str) -> list[str]:
-    """Whose jobs a node holds."""
-    statement = (
-        select(jobs.c.account_id)
-        .join(attempts, attempts.c.job_id == jobs.c.id)
-        .where(attempts.c.node_id == node_id, IS_LIVE)
-        .distinct()
+    """The accounts whose jobs a node holds; if none, those whose leases expired there but may still be reported late."""
+    tried = (
+        select(jobs.c.account_id).join(attempts, attempts.c.job_id == jobs.c.id).where(attempts.c.node_id == node_id)
     )
-    return values(connection, statement)
+    late = tried.where(IS_LATE, attempts.c.report_digest.is_(None), IS_OPEN)
+    return scalars(connection, tried.where(IS_LIVE).distinct()) or scalars(connection, late.distinct())
 
 
-def accounts_late_at(connection: Connection, node_id: str) -> list[str]:
-    """Whose jobs it held until their leases ran out, and may still bring a result of."""
+# inline data of finished jobs
+
+
+class KeptJob(TypedRow, of=(jobs, accounts.c.artifact_keep_s, group_rows.GOES_HOME.label("goes_home"))):
+    """What decides whether a job still needs its inline data."""
+
+    id: str
+    account_id: str
+    state: str
+    created_at_ms: int
+    finished_at_ms: int | None
+    held_until_ms: int | None
+    dropped_at_ms: int | None
+    artifact_keep_s: int | None
+    goes_home: bool | None
+
+
+def jobs_after(connection: Connection, *, after: str, before: str, limit: int) -> list[KeptJob]:
+    """Jobs in the order of their ids, and so of their time."""
     statement = (
-        select(jobs.c.account_id)
-        .join(attempts, attempts.c.job_id == jobs.c.id)
-        .where(attempts.c.node_id == node_id, IS_LATE, attempts.c.report_digest.is_(None), IS_OPEN)
-        .distinct()
+        KeptJob.select()
+        .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
+        .join(accounts, accounts.c.id == jobs.c.account_id, isouter=True)
+        .where(jobs.c.id > after, jobs.c.id < before)
+        .order_by(jobs.c.id)
+        .limit(limit)
     )
-    return values(connection, statement)
+    return KeptJob.all(connection.execute(statement))
+
+
+def drop_inline(tx: Tx, job_ids: Sequence[str]) -> None:
+    """Drop the arguments, results and output of those of the jobs that are finished, once. Their rows stay."""
+    byte_length, connection = partial(dialect.byte_length, tx.connection), tx.connection
+    size = (byte_length(jobs.c.payload) + byte_length(jobs.c.result)).label("size")
+    over = jobs.c.state.in_(_TERMINAL) & jobs.c.dropped_at_ms.is_(None)
+    matching = select(jobs.c.id, jobs.c.account_id, size).where(dialect.among(connection, jobs.c.id, job_ids), over)
+    found = connection.execute(matching.order_by(jobs.c.id).with_for_update(key_share=True)).all()
+    owners = {row.id: row.account_id for row in found}
+    freed: Counter[str] = Counter()
+    for row in found:
+        freed[row.account_id] += row.size
+    for table, text in ((log_chunks, log_chunks.c.text), (messages, messages.c.value)):
+        theirs = dialect.among(connection, table.c.job_id, owners)
+        sizes = select(table.c.job_id, func.sum(byte_length(text)).label("size")).where(theirs)
+        for row in connection.execute(sizes.group_by(table.c.job_id)):
+            freed[owners[row.job_id]] += int(row.size)
+        connection.execute(delete(table).where(theirs))
+    gone = {"payload": None, "result": None, "dropped_at_ms": tx.now_ms}
+    connection.execute(update(jobs).where(dialect.among(connection, jobs.c.id, owners)).values(gone))
+    for account_id, bytes_freed in freed.items():
+        inline_rows.count(tx, account_id, -bytes_freed)

@@ -1,4 +1,4 @@
-"""The hub's memory of artifacts: where they are, and how much of their quotas is used."""
+"""In-memory state of artifacts: the blob store, storage usage, and the progress of garbage collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from computepool.hub.artifacts.storage.base import Blobs
 
 @dataclass(slots=True)
 class StorageUsage:
-    """What an account, or a node, keeps at the hub, as it was counted and with what came since."""
+    """What an account, or a node, keeps at the hub: as last counted, plus what came since."""
 
     bytes: int
     bytes_max: int
@@ -19,7 +19,7 @@ class StorageUsage:
 
 @dataclass(slots=True)
 class Sweeps:
-    """How far collecting what nothing keeps any more has come; it starts anew after a restart."""
+    """Where garbage collection continues; it starts over after a restart."""
 
     refs: tuple[int, str] = (-1, "")
     rows: str = ""
@@ -31,8 +31,7 @@ class Sweeps:
 class ArtifactsState:
     blobs: Blobs
     usage: dict[str, StorageUsage] = field(default_factory=dict)  #: by account or node
-    #: By account, bytes of submissions that are being written.
-    submitting: Counter[str] = field(default_factory=Counter)
-    #: By account or node: digests that are being sent to this hub, and how long they say they are.
+    submitting: Counter[str] = field(default_factory=Counter)  #: by account: bytes of submissions being written
+    #: By account or node: digests being uploaded to this hub, and their announced sizes.
     arriving: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     sweeps: Sweeps = field(default_factory=Sweeps)

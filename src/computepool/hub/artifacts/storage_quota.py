@@ -1,8 +1,9 @@
-"""Storage quotas of accounts and nodes at the hub. Counted as jobs are: exactly when the estimate says no, or is old.
+"""Storage quotas of accounts and nodes at the hub. Usage is estimated in memory, and counted exactly when the estimate is
+old or says no.
 
-Two limits. Beyond its quota an account may send nothing more and submit nothing more; what its jobs come to is kept all the
-same, up to a reserve beyond the quota, so that a full account does not lose the result of a job that is done. Beyond the
-reserve a node is refused, and the job fails and says why.
+There are two limits. An account over its quota can neither upload nor submit. Results of its jobs are still kept, up to a
+reserve beyond the quota, so that a full account does not lose finished work. Beyond the reserve the hub refuses the node's
+upload, and the job fails with that reason.
 """
 
 from __future__ import annotations
@@ -25,44 +26,35 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot
+from computepool.protocol.artifacts import StorageView
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
 
 T = TypeVar("T")
-#: An estimate may miss what came through another hub, or with a report: so it is not trusted for longer.
+#: How long an estimate is valid: it may miss what came through another hub, or with a report.
 _ESTIMATE_MS = 30_000
 _ESTIMATES_MAX = 100_000
-#: So much of one submission, or result, is counted but no reason to refuse it: a job's row is hardly smaller.
+#: A submission or result up to this size is counted but never refused: a job's row is hardly smaller.
 SMALL_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageQuota:
-    """What an account keeps, and may keep."""
-
-    bytes: int
-    artifacts: int
-    bytes_max: int
-    keep_s: float
 
 
 @dataclass(slots=True)
 class StorageChanges:
-    """What a unit found out and keeps, for `follow` after its commit. Made anew whenever the unit runs."""
+    """What a unit counted and stored, for `apply` after its commit. Created anew whenever the unit runs."""
 
     counted: dict[str, StorageUsage] = field(default_factory=dict)  #: by account or node
-    given: dict[str, int] = field(default_factory=dict)  #: by account, how many bytes more it keeps, at most
+    added: dict[str, int] = field(default_factory=dict)  #: by account: an upper bound of the bytes added
 
-    def give(self, account_id: str, size: int) -> None:
-        self.given[account_id] = self.given.get(account_id, 0) + size
+    def add(self, account_id: str, size: int) -> None:
+        self.added[account_id] = self.added.get(account_id, 0) + size
 
 
-def room_of(settings: Settings, connection: Connection, account_id: str) -> StorageQuota:
+def load_usage(settings: Settings, connection: Connection, account_id: str) -> StorageView:
     size, count = artifact_rows.kept_bytes(connection, account_id)
     size += group_rows.words_of_account(connection, account_id) + inline_rows.stored(connection, account_id)
     row = account_rows.get_account(connection, account_id)
     own_max = None if row is None else row.artifact_bytes_max
     own_keep_s = None if row is None else row.artifact_keep_s
-    return StorageQuota(
+    return StorageView(
         bytes=size,
         artifacts=count,
         bytes_max=settings.artifact_bytes_max if own_max is None else own_max,
@@ -71,44 +63,44 @@ def room_of(settings: Settings, connection: Connection, account_id: str) -> Stor
 
 
 @asynccontextmanager
-async def reserved(
-    hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int
-) -> AsyncIterator[None]:
-    """While bytes come there is room for as many as were announced, whatever else is sent at the same time."""
-    owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
-    there = await hub.process.in_thread(hub.artifacts.blobs.uploading, owner)
+async def reserved(hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int) -> AsyncIterator[None]:
+    """Reserve room for the announced size while the bytes arrive, whatever else is sent at the same time."""
+    owner, is_node = asker.holder, isinstance(asker, NodePrincipal)
+    unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploading, owner)
 
     def more() -> int:
-        """This one, with what else is on its way from this owner: as long as it says, or as it lies here unfinished."""
-        return size + sum(
-            ({**there, **dict(sorted(hub.artifacts.arriving.get(owner, ())))} | {digest: 0}).values()
-        )
+        """This upload and the owner's others: each by its announced size, or by the bytes that are here unfinished."""
+        others = {**unfinished, **dict(sorted(hub.artifacts.arriving.get(owner, ())))} | {digest: 0}
+        return size + sum(others.values())
 
+    known = await _usage(hub, owner, more=more(), is_node=is_node)
     if isinstance(asker, NodePrincipal):
-        known = await _usage(hub, owner, more=more(), is_node=True)
         _check(asker, known, more())
         await _check_results(hub, asker, more())
-    else:
-        known = await _usage(hub, owner, more=more())
-    # From here to the reservation nothing is waited for: those that came at the same time see it.
+    # No await from here to the reservation, so that concurrent uploads see it.
     _check(asker, known, more())
-    coming = hub.artifacts.arriving.setdefault(owner, [])
-    coming.append((digest, size))
+    arriving = hub.artifacts.arriving.setdefault(owner, [])
+    arriving.append((digest, size))
     try:
         yield
     finally:
-        coming.remove((digest, size))
-        if not coming:
+        arriving.remove((digest, size))
+        if not arriving:
             hub.artifacts.arriving.pop(owner, None)
 
 
 def check_kept(tx: Tx, asker: Principal | NodePrincipal, *, size: int, snapshot: Snapshot) -> None:
-    """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
-    owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
+    """In the transaction that keeps an artifact: another hub may have added to the account meanwhile."""
+    is_node = isinstance(asker, NodePrincipal)
+    _check(asker, _usage_in(tx, asker.holder, more=size, snapshot=snapshot, is_node=is_node), size)
+
+
+def _usage_in(tx: Tx, owner: str, *, more: int, snapshot: Snapshot, is_node: bool = False) -> StorageUsage:
+    """The estimate if it is fresh and far from the limit; otherwise counted in this transaction."""
     known = _fresh(snapshot.storage.get(owner), tx.now_ms)
-    if known is None or 2 * (known.bytes + size) >= known.bytes_max:
-        known = _count(snapshot.settings, tx, owner, is_node=isinstance(asker, NodePrincipal))
-    _check(asker, known, size)
+    if known is None or 2 * (known.bytes + more) >= known.bytes_max:
+        return _count(snapshot.settings, tx, owner, is_node=is_node)
+    return known
 
 
 def _check(asker: Principal | NodePrincipal, known: StorageUsage, more: int) -> None:
@@ -116,21 +108,20 @@ def _check(asker: Principal | NodePrincipal, known: StorageUsage, more: int) -> 
         return
     if isinstance(asker, NodePrincipal):
         raise QuotaExceeded(
-            f"This node has sent {byte_size(known.bytes)} that no report has named; it may send {byte_size(known.bytes_max)}."
+            f"This node has sent {byte_size(known.bytes)} that no report has named; its limit is "
+            f"{byte_size(known.bytes_max)}."
         )
     raise QuotaExceeded(
-        f"{_of(known)} {byte_size(more)} more do not fit. `pool artifacts list` shows what there is, `pool artifacts rm` "
-        "gives it up.",
+        f"{_sentence(known)} {byte_size(more)} more do not fit. `pool artifacts list` shows your artifacts, and "
+        "`pool artifacts rm` deletes them.",
         field="size",
     )
 
 
 async def reserve_submission(hub: Hub, account_id: str, *, size: int) -> None:
-    """What a submission brings along is counted as files are, and from now on, as others come at the same time, until
-    `end_submission`. An account that is over its quota makes nothing new.
-    """
+    """Reserve room for a submission's programs and arguments until `end_submission`. They count as files do."""
     kept = await _usage(hub, account_id, more=hub.artifacts.submitting[account_id] + size)
-    # From here to the reservation nothing is waited for.
+    # No await from here to the reservation.
     if kept.bytes + hub.artifacts.submitting[account_id] + _weight(size) > kept.bytes_max:
         raise _no_submission(kept, size)
     hub.artifacts.submitting[account_id] += size
@@ -145,15 +136,13 @@ def end_submission(hub: Hub, account_id: str, *, size: int, is_kept: bool) -> No
 
 
 def check_submission(tx: Tx, account_id: str, *, size: int, snapshot: Snapshot) -> None:
-    """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
-    known = _fresh(snapshot.storage.get(account_id), tx.now_ms)
-    if known is not None and 2 * known.bytes < known.bytes_max:
+    """In the transaction that stores a submission, after its rows: another hub may have added to the account meanwhile."""
+    known = _usage_in(tx, account_id, more=0, snapshot=snapshot)
+    if known is snapshot.storage.get(account_id):
         return
-    counted = _count(snapshot.settings, tx, account_id)
-    counted.bytes += inline_rows.counted(tx, account_id)
-    counted.bytes -= size
-    if counted.bytes + _weight(size) > counted.bytes_max:
-        raise _no_submission(counted, size)
+    known.bytes += inline_rows.counted(tx, account_id) - size
+    if known.bytes + _weight(size) > known.bytes_max:
+        raise _no_submission(known, size)
 
 
 def _weight(size: int) -> int:
@@ -162,14 +151,15 @@ def _weight(size: int) -> int:
 
 def _no_submission(kept: StorageUsage, size: int) -> QuotaExceeded:
     return QuotaExceeded(
-        f"{_of(kept)} {byte_size(size)} of programs and arguments more do not fit. Give some up before you submit: "
-        "`pool artifacts list`, `pool artifacts rm`."
+        f"{_sentence(kept)} {byte_size(size)} more of programs and arguments do not fit. Delete some artifacts before you "
+        "submit: `pool artifacts list`, `pool artifacts rm`."
     )
 
 
 def log_max_bytes(snapshot: Snapshot, account_id: str) -> int:
-    """Of what an attempt prints. Of an account beyond its reserve, only as much as its report is compared with. By the
-    estimate: a line is no reason to count.
+    """How much of an attempt's output is kept. If the account is beyond its reserve, only what its report is compared with.
+
+    Uses the estimate: a line of output is no reason to count.
     """
     known, settings = snapshot.storage.get(account_id), snapshot.settings
     full = known is not None and not _has_reserve(settings, known, 0)
@@ -177,18 +167,18 @@ def log_max_bytes(snapshot: Snapshot, account_id: str) -> int:
 
 
 def must_send_bytes(settings: Settings) -> int:
-    """Of what an attempt writes. From there on its node may leave out the rest."""
+    """How much of an attempt's output its node must send; it may leave out the rest."""
     return min(LOG_SENT_MIN, settings.log_max_bytes)
 
 
-def check_words(tx: Tx, account_id: str, *, more: int, snapshot: Snapshot, changes: StorageChanges) -> None:
-    """In the transaction that keeps keys, their metadata or what is reported of them: it counts as files do."""
-    known = _fresh(snapshot.storage.get(account_id), tx.now_ms)
-    if known is None or 2 * (known.bytes + more) >= known.bytes_max:
-        known = changes.counted[account_id] = _count(snapshot.settings, tx, account_id)
+def check_group_text(tx: Tx, account_id: str, *, more: int, snapshot: Snapshot, changes: StorageChanges) -> None:
+    """In the transaction that stores a group's keys, their metadata or reported results, which count as files do."""
+    known = _usage_in(tx, account_id, more=more, snapshot=snapshot)
+    if known is not snapshot.storage.get(account_id):
+        changes.counted[account_id] = known
     if known.bytes + more > known.bytes_max:
-        raise QuotaExceeded(f"{_of(known)} {byte_size(more)} of keys and results more do not fit.")
-    changes.give(account_id, more)
+        raise QuotaExceeded(f"{_sentence(known)} {byte_size(more)} more of keys and results do not fit.")
+    changes.add(account_id, more)
 
 
 async def check_group(hub: Hub, account_id: str) -> None:
@@ -213,22 +203,22 @@ def hand_over(
     text: int = 0,
     replaces: int = 0,
 ) -> str | None:
-    """In the transaction that hands files of a job to its account: what to say where there is no room for them.
+    """In the transaction that hands a job's files to its account: a sentence if there is no room, otherwise None.
 
-    `changes`: what the transaction gives besides; they are added to it. `reserve`: it may be used, too. `text`: bytes of
-    a result that is kept in the database itself. `replaces`: bytes that go when these come.
+    `changes`: what the transaction has added already; the files are added to it. `reserve`: whether the reserve may be used.
+    `text`: bytes of a result in the database itself. `replaces`: bytes that these files replace.
     """
-    besides = changes.given.get(account_id, 0) + text - replaces
+    besides = changes.added.get(account_id, 0) + text - replaces
     known = _fresh(changes.counted.get(account_id) or snapshot.storage.get(account_id), tx.now_ms)
     if known is None or known.bytes + besides + sum(files.values()) > known.bytes_max:
         own = artifact_rows.readable_of(tx.connection, files, account_id=account_id)
         more = besides + sum(size for digest, size in files.items() if digest not in own)
-        # Remembered for the reports that follow: a large account is not counted for each of them.
+        # Kept for the following reports: a large account is not counted for each of them.
         counted = changes.counted[account_id] = _count(snapshot.settings, tx, account_id)
         most = counted.bytes_max * (1 + snapshot.settings.artifact_reserve) if reserve else counted.bytes_max
         if more > 0 and counted.bytes + more > most:
-            return _full(counted, more)
-    changes.give(account_id, text - replaces + sum(files.values()))
+            return _full_sentence(counted, more)
+    changes.add(account_id, text - replaces + sum(files.values()))
     return None
 
 
@@ -241,9 +231,8 @@ def keep_of_failed(
     snapshot: Snapshot,
     changes: StorageChanges,
 ) -> None:
-    """The outputs of a job that was given up become its account's, for looking at: those the node sent (`sizes`),
-    and only where there is room without the reserve, which is for results.
-    """
+    """Keep the outputs of a failed job for its account: those the node has sent (`sizes`), if they fit without the
+    reserve, which is for results."""
     sent = [file for file in files if file.digest in sizes]
     room = {file.digest: sizes[file.digest] for file in sent}
     full = hand_over(tx, job.account_id, files=room, snapshot=snapshot, changes=changes, reserve=False)
@@ -252,21 +241,21 @@ def keep_of_failed(
         artifact_rows.refer(tx, [{"digest": file.digest, "name": file.name, **shared} for file in sent])
 
 
-def follow(hub: Hub, changes: StorageChanges) -> None:
-    """After the commit. Far from the quota that is good enough; near it, it is counted anew."""
+def apply(hub: Hub, changes: StorageChanges) -> None:
+    """Update the estimates after the commit. Those near the quota are dropped, so that the next use counts."""
     for owner, counted in changes.counted.items():
         _remember(hub, owner, counted)
-    for account_id, size in changes.given.items():
+    for account_id, size in changes.added.items():
         count_in(hub, account_id, size)
         known = hub.artifacts.usage.get(account_id)
         if known is not None and 2 * known.bytes >= known.bytes_max:
             del hub.artifacts.usage[account_id]
 
 
-def follow_and_reply(hub: Hub, done: tuple[T, StorageChanges]) -> T:
-    """What a unit replies, after memory has followed what it changed."""
+def apply_and_reply(hub: Hub, done: tuple[T, StorageChanges]) -> T:
+    """Apply the changes of a unit, and return its reply."""
     reply, changes = done
-    follow(hub, changes)
+    apply(hub, changes)
     return reply
 
 
@@ -280,9 +269,9 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
     counted = await hub.store.read(lambda c: _counted(settings, c, owner, is_node=is_node, now_ms=now_ms))
     newer = hub.artifacts.usage.get(owner)
     if newer is not None and newer is not before:
-        return newer  # counted at the same time, with what came since
+        return newer  # another call has counted meanwhile, and added what came since
     if before is not None:
-        counted.bytes += max(0, before.bytes - had)  # it came while this was counted, or after
+        counted.bytes += max(0, before.bytes - had)  # what came during the count
     return _remember(hub, owner, counted)
 
 
@@ -295,14 +284,12 @@ def _count(settings: Settings, tx: Tx, owner: str, *, is_node: bool = False) -> 
     return _counted(settings, tx.connection, owner, is_node=is_node, now_ms=tx.now_ms)
 
 
-def _counted(
-    settings: Settings, connection: Connection, owner: str, *, is_node: bool, now_ms: int
-) -> StorageUsage:
+def _counted(settings: Settings, connection: Connection, owner: str, *, is_node: bool, now_ms: int) -> StorageUsage:
     if is_node:
         sent = artifact_rows.unreported_bytes(connection, owner)
         return StorageUsage(sent, settings.unreported_max_bytes, now_ms)
-    room = room_of(settings, connection, owner)
-    return StorageUsage(room.bytes, room.bytes_max, now_ms)
+    usage = load_usage(settings, connection, owner)
+    return StorageUsage(usage.bytes, usage.bytes_max, now_ms)
 
 
 def _remember(hub: Hub, owner: str, kept: StorageUsage) -> StorageUsage:
@@ -313,13 +300,8 @@ def _remember(hub: Hub, owner: str, kept: StorageUsage) -> StorageUsage:
 
 
 async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
-    """The bytes do not say for which of its jobs they are: it is enough that one of their accounts has room."""
-    owners = await hub.store.read(
-        lambda connection: (
-            artifact_rows.accounts_at(connection, node.node_id)
-            or artifact_rows.accounts_late_at(connection, node.node_id)
-        )
-    )
+    """The hub cannot tell for which of the node's jobs the bytes are, so one account with room is enough."""
+    owners = await hub.store.read(lambda connection: artifact_rows.accounts_at(connection, node.node_id))
     full = None
     for account_id in owners:
         kept = await _usage(hub, account_id, more=size)
@@ -328,19 +310,21 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
         full = kept
     if full is None:
         raise Forbidden("This node runs no job that this could be a result of.")
-    raise QuotaExceeded(_full(full, size))
+    raise QuotaExceeded(_full_sentence(full, size))
 
 
 def _has_reserve(settings: Settings, kept: StorageUsage, more: int) -> bool:
     return kept.bytes + more <= kept.bytes_max * (1 + settings.artifact_reserve)
 
 
-def _full(kept: StorageUsage, more: int) -> str:
+def _full_sentence(kept: StorageUsage, more: int) -> str:
     return (
-        f"The submitter's account keeps {byte_size(kept.bytes)} of files and job data and may keep "
+        f"The submitter's account stores {byte_size(kept.bytes)} of files and job data and may store "
         f"{byte_size(kept.bytes_max)}; there is no room for {byte_size(more)} of results."
     )
 
 
-def _of(kept: StorageUsage) -> str:
-    return f"Your account keeps {byte_size(kept.bytes)} of files and job data and may keep {byte_size(kept.bytes_max)}."
+def _sentence(kept: StorageUsage) -> str:
+    return (
+        f"Your account stores {byte_size(kept.bytes)} of files and job data and may store {byte_size(kept.bytes_max)}."
+    )

@@ -1,5 +1,7 @@
-"""Statements of a job's ordinary life, compiled once and handed to the driver: SQLAlchemy's own work for every statement and
-row costs more than the database's."""
+"""Statements of the hot paths, compiled once and passed straight to the driver.
+
+What SQLAlchemy does for every statement and row would cost more time than the database itself.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from sqlalchemy.sql.dml import UpdateBase
 Row = Mapping[str, Any]
 Fetched = tuple[Any, ...]
 _Process = Callable[[Any], Any]
-_Processors = tuple[tuple[int, _Process], ...]  #: by place, for the values that need one
+_Processors = tuple[tuple[int, _Process], ...]  #: by position, for the values that need one
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     sql: str
-    arrange: Callable[[Row], Any]  #: a row's parameters as the driver takes them
-    fetched: _Processors  #: of columns
+    arrange: Callable[[Row], Any]  #: turns a row into the driver's parameters
+    fetched: _Processors  #: of the columns it returns
 
     def read(self, row: Sequence[Any]) -> Fetched:
         values = list(row)
@@ -33,24 +35,26 @@ class _Compiled:
 
 
 class Prepared:
-    """One statement. With `execute`, an INSERT or UPDATE for one row or many, with the same columns in each; with `rows` and
-    `first`, one that returns rows."""
+    """A statement. `execute` runs an INSERT or UPDATE for one or more rows, which all have the same columns; `rows` and
+    `first` run a statement that returns rows."""
 
     def __init__(self, make: Callable[[Connection], Executable] | Executable) -> None:
         self._make = make
         self._known: dict[tuple[str, ...], _Compiled] = {}
 
     def execute(self, connection: Connection, rows: Sequence[Row]) -> int:
-        """How many rows it changed or made."""
+        """Return the number of rows inserted or updated."""
+        if not rows:
+            return 0
         compiled = self._compiled(connection, rows[0], many=True)
-        cursor = _run(connection, compiled.sql, list(map(compiled.arrange, rows)))
+        cursor = run(connection, compiled.sql, list(map(compiled.arrange, rows)))
         count: int = cursor.rowcount
         cursor.close()
         return count
 
     def rows(self, connection: Connection, **parameters: Any) -> list[Fetched]:
         compiled = self._compiled(connection, parameters, many=False)
-        cursor = _run(connection, compiled.sql, compiled.arrange(parameters))
+        cursor = run(connection, compiled.sql, compiled.arrange(parameters))
         found: list[Fetched] = cursor.fetchall()
         cursor.close()
         return list(map(compiled.read, found)) if compiled.fetched else found
@@ -74,9 +78,7 @@ class Prepared:
         missing = [bind.key for bind in compiled.binds.values() if bind.required and bind.key not in row]
         if missing:
             raise KeyError(*missing)
-        assert not compiled.post_compile_params, (
-            "a list of values has no fixed number of places: see dialect.among_ids"
-        )
+        assert not compiled.post_compile_params, "an IN list has no fixed number of parameters: see dialect.among_ids"
         constants = {name: value for name, value in compiled.params.items() if name not in row}
         return _Compiled(
             sql=compiled.string,
@@ -86,7 +88,7 @@ class Prepared:
 
 
 def _arrangement(compiled: Any, constants: dict[str, Any]) -> Callable[[Row], Any]:
-    """How a row's values, and what the statement itself says, become the driver's parameters: in their places, or by name."""
+    """A function that turns a row and the statement's own constants into the driver's parameters, by position or by name."""
     names = compiled.positiontup if compiled.positional else list(compiled.bind_names.values())
     values = _values_of(names) if compiled.positional else dict
     places = range(len(names)) if compiled.positional else names
@@ -110,24 +112,23 @@ def _arrangement(compiled: Any, constants: dict[str, Any]) -> Callable[[Row], An
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Row], Any]:
-    """An `itemgetter` of several names is much quicker than a loop."""
+    """An `itemgetter` of several names is much faster than a loop."""
     return itemgetter(*names) if len(names) > 1 else lambda row: tuple(row[name] for name in names)
 
 
 def _processor(compiled: Any, name: str) -> _Process | None:
-    """How a value becomes the driver's."""
     if isinstance(compiled.binds[name].type, Boolean) and not compiled.dialect.supports_native_boolean:
         return _NUMBERS.__getitem__
     process: _Process | None = compiled._bind_processors.get(name)
     return process
 
 
-#: Booleans for SQLite, which has none: its driver takes them as they are, but looks for an adapter of each, which is slow.
+#: SQLite has no booleans. Its driver accepts them, but looks up an adapter for each one, which is slow.
 _NUMBERS = {False: 0, True: 1}
 
 
 def _fetched(connection: Connection, compiled: Any) -> _Processors:
-    """How the driver's values become those of the columns' types. Of ours only booleans differ, and not on PostgreSQL."""
+    """Conversions from the driver's values to Python's. Only booleans need one, and only on SQLite."""
     types: list[Any] = [column.type for column in compiled._result_columns]
     booleans = [(place, type_) for place, type_ in enumerate(types) if isinstance(type_, Boolean)]
     found: list[tuple[int, Any]] = [
@@ -137,11 +138,11 @@ def _fetched(connection: Connection, compiled: Any) -> _Processors:
     return tuple((place, process) for place, process in found if process is not None)
 
 
-def _run(connection: Connection, sql: str, parameters: Any) -> Any:
-    """The driver's cursor, after one row of parameters or a list of them. Errors are SQLAlchemy's."""
+def run(connection: Connection, sql: str, parameters: Any) -> Any:
+    """Execute with one row of parameters or a list of rows. Returns the driver's cursor; raises SQLAlchemy's errors."""
     watched = connection.dispatch
     if watched.before_cursor_execute or watched.after_cursor_execute:
-        return connection.exec_driver_sql(sql, parameters)  # somebody wants to see every statement
+        return connection.exec_driver_sql(sql, parameters)  # a listener expects to see every statement
     cursor = connection.connection.cursor()
     try:
         (cursor.executemany if isinstance(parameters, list) else cursor.execute)(sql, parameters)
@@ -150,18 +151,11 @@ def _run(connection: Connection, sql: str, parameters: Any) -> Any:
     return cursor
 
 
-def _translated(
-    connection: Connection, error: Exception, cursor: Any, *, sql: str, parameters: Any
-) -> Exception:
+def _translated(connection: Connection, error: Exception, cursor: Any, *, sql: str, parameters: Any) -> Exception:
     dialect = connection.dialect
     lost = dialect.is_disconnect(error, connection.connection, cursor)  # type: ignore[arg-type]
     if lost:
         connection.invalidate(error)
     return DBAPIError.instance(
-        sql,
-        parameters,
-        error,
-        dialect.loaded_dbapi.Error,
-        connection_invalidated=lost,
-        dialect=dialect,
+        sql, parameters, error, dialect.loaded_dbapi.Error, connection_invalidated=lost, dialect=dialect
     )

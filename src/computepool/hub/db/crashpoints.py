@@ -1,6 +1,6 @@
-"""Named places where a test can make the hub die as if by kill -9.
+"""Named points where a test can make the hub exit as if by kill -9.
 
-COMPUTEPOOL_CRASH_AT=before_commit:3 dies at the third passing.
+With COMPUTEPOOL_CRASH_AT=before_commit:3 it exits the third time it reaches that point.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that knows SQLite from PostgreSQL: engines, locks, notifications, the few statements that differ."""
+"""All differences between SQLite and PostgreSQL: engines, locks, notifications, and the few statements that differ."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sqlalchemy import (
     Connection,
     Engine,
     LargeBinary,
-    Select,
     Text,
+    and_,
     any_,
     bindparam,
     cast,
@@ -34,10 +34,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from computepool.core.errors import InvariantViolation, Unavailable
+from computepool.hub.db.compiled_statements import run
 from computepool.hub.db.failures import OutcomeUnknown
 
 CHANNEL = "computepool"
-#: Any two numbers. Every hub of a pool takes the first before it numbers events, the second before it migrates.
+#: Two arbitrary numbers: the advisory locks that a hub holds while it numbers events, and while it migrates.
 _EVENT_ORDER_LOCK = 0x706F6F6C
 _SCHEMA_LOCK = 0x706F6F6D
 _BUSY_TIMEOUT_MS = 10_000
@@ -46,8 +47,8 @@ _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _OUTCOME_TRIES = 50
 _OUTCOME_PAUSE_S = 0.1
 
-#: A dead peer is noticed in a minute, on both sides: a hub that lost its power in the middle of a transaction must
-#: not keep the others from numbering events until the system's own time-out, which is hours.
+#: Both sides notice a dead peer within a minute. A hub that lost power during a transaction must not keep the others from
+#: numbering events until the system's own time-out, which is hours.
 KEEPALIVE: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -77,7 +78,7 @@ def make_writer(url: str) -> Engine:
 
 
 def make_migrator(url: str) -> Engine:
-    """Like the writer, but SQLite looks at foreign keys only at the end: tables are copied and renamed."""
+    """Like the writer, but SQLite checks foreign keys only at the end, because migrations copy and rename tables."""
     if is_sqlite(url):
         return _sqlite_engine(url, begin="BEGIN IMMEDIATE", pool_size=1, foreign_keys="OFF")
     return make_writer(url)
@@ -93,17 +94,12 @@ def _postgres_engine(url: str, *, pool_size: int, pre_ping: bool) -> Engine:
     address = postgres_url(url)
     arguments = {name: value for name, value in _POSTGRES.items() if name not in make_url(address).query}
     return create_engine(
-        address,
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_pre_ping=pre_ping,
-        pool_recycle=3600,
-        connect_args=arguments,
+        address, pool_size=pool_size, max_overflow=0, pool_pre_ping=pre_ping, pool_recycle=3600, connect_args=arguments
     )
 
 
 def postgres_url(url: str) -> str:
-    """`postgres://` and `postgresql://`, as hosting services hand them out, mean the driver we ship."""
+    """The address with our driver's name; hosting services hand out `postgres://` and `postgresql://`."""
     parsed = make_url(url)
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -112,7 +108,7 @@ def postgres_url(url: str) -> str:
 
 def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = "ON") -> Engine:
     pragmas = {
-        "busy_timeout": _BUSY_TIMEOUT_MS,  # first: the next one may have to wait for another process
+        "busy_timeout": _BUSY_TIMEOUT_MS,  # first, because the next pragma may have to wait for another process
         "journal_mode": "WAL",
         "journal_size_limit": _WAL_KEPT_BYTES,
         "synchronous": "FULL",  # an acknowledged commit survives a power cut; NORMAL may roll it back
@@ -123,7 +119,7 @@ def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = 
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, or the driver would delay it
+        connection.isolation_level = None  # we send BEGIN ourselves; the driver would delay it
         cursor = connection.cursor()
         for name, value in pragmas.items():
             _set_pragma(cursor, f"PRAGMA {name}={value}")
@@ -131,13 +127,13 @@ def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = 
 
     @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        run(connection, begin, ()).close()
 
     return engine
 
 
 def _set_pragma(cursor: sqlite3.Cursor, statement: str) -> None:
-    """Going over to WAL takes the file alone; where several want that at once, SQLite refuses some without waiting."""
+    """Retry while the file is busy: if several connections switch it to WAL at once, SQLite refuses some without waiting."""
     deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -151,13 +147,13 @@ def _set_pragma(cursor: sqlite3.Cursor, statement: str) -> None:
 
 
 class HubLock:
-    """On SQLite one hub owns the database, until it ends, even by kill -9. On PostgreSQL it is nothing."""
+    """The right to use a SQLite database, which one hub holds until its process ends. On PostgreSQL it does nothing."""
 
     def __init__(self, url: str) -> None:
         self._file: IO[str] | None = None
         database = sqlite_file(url)
         if database is not None:
-            # Resolved: two names of one file must meet in one lock.
+            # Resolved, so that two names of one file lead to the same lock.
             path = database.resolve()
             self._file = _take_lock(path.with_name(f"{path.name}.lock"))
 
@@ -191,27 +187,26 @@ def _take_lock(path: Path) -> IO[str]:
 
 
 def lock_schema(connection: Connection) -> None:
-    """Until this transaction ends nobody else migrates. On SQLite its BEGIN IMMEDIATE already says so."""
+    """Keep other hubs from migrating until this transaction ends. On SQLite, BEGIN IMMEDIATE already does."""
     if _is_postgres(connection):
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
 
 def check_foreign_keys(connection: Connection) -> None:
-    """Before a migration commits: SQLite was not looking while it ran."""
+    """Check what SQLite did not check while the migration ran."""
     if _is_postgres(connection):
         return
     broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
     if broken:
-        raise InvariantViolation(f"the migration broke {len(broken)} references, the first in {broken[0][0]}")
+        raise InvariantViolation(f"The migration broke {len(broken)} foreign keys, the first in {broken[0][0]}.")
 
 
 # the end of a transaction
 
 
-def order_events(connection: Connection) -> str | None:
-    """Hubs number events one after the other, so that a cursor never passes a number that is committed later.
-
-    Returns the transaction's name on PostgreSQL (see was_committed).
+def lock_event_order(connection: Connection) -> str | None:
+    """Keep other hubs from numbering events until this transaction ends: a cursor must never skip a number that is
+    committed later. Returns the transaction's id on PostgreSQL.
     """
     if not _is_postgres(connection):
         return None
@@ -220,34 +215,31 @@ def order_events(connection: Connection) -> str | None:
 
 
 def notify(connection: Connection, payload: str) -> str | None:
-    """Tell the other hubs when (and only if) this transaction commits. Returns the transaction's name."""
+    """Notify the other hubs if this transaction commits. Returns the transaction's id on PostgreSQL."""
     if not _is_postgres(connection):
         return None
     statement = text("SELECT CAST(pg_current_xact_id() AS text), pg_notify(:channel, :payload)")
     return str(connection.execute(statement, {"channel": CHANNEL, "payload": payload}).scalar_one())
 
 
-def was_committed(engine: Engine, transaction: str) -> bool:
-    """How a transaction ended whose COMMIT was not answered. Raises OutcomeUnknown when nobody can tell."""
+def was_committed(engine: Engine, xid: str) -> bool:
+    """Whether a transaction was committed although its COMMIT was never answered. Raises OutcomeUnknown."""
     for _ in range(_OUTCOME_TRIES):
         try:
             with engine.connect() as connection:
-                status = connection.execute(
-                    text("SELECT pg_xact_status(CAST(:name AS xid8))"), {"name": transaction}
-                ).scalar()
+                status = connection.execute(text("SELECT pg_xact_status(CAST(:xid AS xid8))"), {"xid": xid}).scalar()
         except DBAPIError:
-            status = "in progress"  # or not reachable yet
+            status = "in progress"  # the database is not reachable yet
         if status != "in progress":
             return status == "committed"
         time.sleep(_OUTCOME_PAUSE_S)
     raise OutcomeUnknown(retry_after_s=1)
 
 
-# what the operator asks
+# facts about the database
 
 
 def size_bytes(connection: Connection) -> int:
-    """Of the whole database."""
     if _is_postgres(connection):
         return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
     pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -255,14 +247,14 @@ def size_bytes(connection: Connection) -> int:
 
 
 def clock_ms(connection: Connection) -> int | None:
-    """What the database thinks the time is. SQLite has no clock but this machine's."""
+    """The database server's time. SQLite has none but this machine's."""
     if not _is_postgres(connection):
         return None
     statement = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
     return int(connection.execute(statement).scalar_one())
 
 
-# statements
+# statements. SQLite ignores `with_for_update`: it has a single writer.
 
 
 def _is_postgres(connection: Connection) -> bool:
@@ -270,7 +262,7 @@ def _is_postgres(connection: Connection) -> bool:
 
 
 def among(connection: Connection, column: Column[Any], values: Iterable[str]) -> ColumnElement[bool]:
-    """`column IN values` with one parameter whatever their number: a long IN list hits the driver's limit."""
+    """`column IN values` with a single parameter, because drivers limit the number of parameters."""
     if _is_postgres(connection):
         return column == any_(literal(list(values), postgresql.ARRAY(Text)))
     listed = func.json_each(json.dumps(list(values))).table_valued("value")
@@ -278,37 +270,28 @@ def among(connection: Connection, column: Column[Any], values: Iterable[str]) ->
 
 
 def ids(connection: Connection, values: Iterable[str]) -> dict[str, Any]:
-    """The parameter of a statement built with `among_ids`."""
+    """The parameter of a statement that was built with `among_ids`."""
     return {"ids": list(values) if _is_postgres(connection) else json.dumps(list(values))}
 
 
 def among_ids(name: str, column: Column[Any]) -> ColumnElement[bool]:
-    """`among` for a statement that is built once per dialect and kept: building costs more than running it."""
+    """`among` for a prepared statement: building it anew would cost more than running it."""
     if name == "postgresql":
         return column == any_(bindparam("ids", type_=postgresql.ARRAY(Text)))
     listed = func.json_each(bindparam("ids", type_=Text)).table_valued("value")
     return column.in_(select(listed.c.value))
 
 
-def skip_locked(name: str, statement: Select[Any]) -> Select[Any]:
-    """Rows another hub is taking now are left to it. SQLite has one writer, which needs no row locks."""
+def unlocked(name: str, key: Column[Any], *conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Rows that meet the conditions and that no other hub has locked. SQLite has one writer and needs no row locks; the
+    subquery would take it four times as long."""
     if name != "postgresql":
-        return statement
-    return statement.with_for_update(skip_locked=True, key_share=True)
-
-
-def for_update(name: str, statement: Select[Any]) -> Select[Any]:
-    """Nobody else changes these rows until the transaction ends; referring to them stays possible."""
-    return statement.with_for_update(key_share=True) if name == "postgresql" else statement
-
-
-def for_share(name: str, statement: Select[Any]) -> Select[Any]:
-    """Nobody changes these rows until the transaction ends, and others may do the same at the same time."""
-    return statement.with_for_update(read=True) if name == "postgresql" else statement
+        return and_(*conditions)
+    return key.in_(select(key).where(*conditions).with_for_update(skip_locked=True, key_share=True))
 
 
 def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sqlite.Insert:
-    """INSERT that leaves an existing row alone."""
+    """An INSERT that leaves an existing row as it is."""
     if _is_postgres(connection):
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
@@ -317,16 +300,14 @@ def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sql
 def upsert(
     connection: Connection, table: Any, *, key: Sequence[str], update: Sequence[str], add: Sequence[str] = ()
 ) -> postgresql.Insert | sqlite.Insert:
-    """INSERT that brings the named columns of an existing row up to date, or adds to them."""
+    """An INSERT that updates the columns `update` of an existing row, and adds to the columns `add`."""
     statement = postgresql.insert(table) if _is_postgres(connection) else sqlite.insert(table)
     changes = {name: statement.excluded[name] for name in update}
     changes |= {name: table.c[name] + statement.excluded[name] for name in add}
     return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
 
 
-def octets(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
-    """How many bytes a text has. SQLite counts characters, unless it is told that these are bytes."""
-    counted = (
-        func.octet_length(column) if _is_postgres(connection) else func.length(cast(column, LargeBinary))
-    )
+def byte_length(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+    """The length of a text in bytes. SQLite counts characters unless the value is cast to bytes."""
+    counted = func.octet_length(column) if _is_postgres(connection) else func.length(cast(column, LargeBinary))
     return func.coalesce(counted, 0)

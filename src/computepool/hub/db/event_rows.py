@@ -1,4 +1,4 @@
-"""Rows that are written once and read back in order: events and logs."""
+"""Queries of append-only rows: events and logs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import any_row, matches
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts, events, log_chunks
 from computepool.hub.db.typed_rows import TypedRow
@@ -50,22 +51,17 @@ class LogRow(TypedRow, of=log_chunks):
 
 
 def has_event(connection: Connection, *, job_id: str, attempt_id: str, action: str) -> bool:
-    statement = select(events.c.seq).where(
-        events.c.job_id == job_id, events.c.attempt_id == attempt_id, events.c.action == action
-    )
-    return connection.execute(statement.limit(1)).first() is not None
+    return any_row(connection, events.c.job_id == job_id, events.c.attempt_id == attempt_id, events.c.action == action)
 
 
 def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> list[EventRow]:
-    statement = EventRow.select().where(events.c.seq > after).order_by(events.c.seq).limit(limit)
-    for column, value in filters.items():
-        if value is not None:
-            statement = statement.where(events.c[column] == value)
+    given = (matches(events.c[column], value) for column, value in filters.items())
+    statement = EventRow.select().where(events.c.seq > after, *given).order_by(events.c.seq).limit(limit)
     return EventRow.all(connection.execute(statement))
 
 
 def first_of_node(connection: Connection, node_id: str, *, action: str) -> int | None:
-    """When such a thing first happened to a node, or there."""
+    """The time of the first event of this kind about a node."""
     statement = (
         select(events.c.at_ms)
         .where(events.c.node_id == node_id, events.c.action == action)
@@ -75,12 +71,10 @@ def first_of_node(connection: Connection, node_id: str, *, action: str) -> int |
     return connection.execute(statement).scalar()
 
 
-def list_touched(connection: Connection, *, after: int, limit: int, whose: str | None) -> list[TouchedEvent]:
-    """What the next events are about; `whose`: of this account alone."""
-    statement = TouchedEvent.select().where(events.c.seq > after).order_by(events.c.seq).limit(limit)
-    if whose is not None:
-        statement = statement.where(events.c.account_id == whose)
-    return TouchedEvent.all(connection.execute(statement))
+def list_touched(connection: Connection, *, after: int, limit: int, account_id: str | None) -> list[TouchedEvent]:
+    """What the next events are about: those of one account, or all (None)."""
+    statement = TouchedEvent.select().where(events.c.seq > after, matches(events.c.account_id, account_id))
+    return TouchedEvent.all(connection.execute(statement.order_by(events.c.seq).limit(limit)))
 
 
 def last_event(connection: Connection) -> int:
@@ -95,7 +89,7 @@ def insert_logs(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
 
 
 def grow_logs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """What attempts have sent so far, also of what is not kept; the rows are locked."""
+    """Update how much output each attempt has sent, stored or not. The caller holds the attempts' locks."""
     _GROW.execute(tx.connection, rows)
 
 
@@ -109,7 +103,7 @@ _GROW = Prepared(
 def list_logs(
     connection: Connection, *, job_id: str, after: int, limit: int, without: Sequence[str] = ()
 ) -> list[LogRow]:
-    """`without`: attempts."""
+    """`without` lists attempts to leave out."""
     statement = (
         LogRow.select()
         .where(log_chunks.c.job_id == job_id, log_chunks.c.seq > after)
@@ -122,14 +116,10 @@ def list_logs(
 
 
 def stdout_of(connection: Connection, *, job_id: str, attempt_id: str) -> Iterator[str]:
-    """What is kept of an attempt's standard output, piece by piece."""
+    """The stored pieces of an attempt's standard output."""
     statement = (
         select(log_chunks.c.text)
-        .where(
-            log_chunks.c.job_id == job_id,
-            log_chunks.c.attempt_id == attempt_id,
-            log_chunks.c.stream == "stdout",
-        )
+        .where(log_chunks.c.job_id == job_id, log_chunks.c.attempt_id == attempt_id, log_chunks.c.stream == "stdout")
         .order_by(log_chunks.c.seq)
     )
     yield from connection.execute(statement).scalars()

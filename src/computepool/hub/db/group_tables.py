@@ -1,33 +1,19 @@
-"""The tables of detached compute: what collectors expect, and what is told to whom when it is there."""
+"""The tables of groups, checkpoints, messages and notifications."""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, Text, text
 
-from computepool.hub.db.money_tables import metadata
-from computepool.hub.db.tables import FreeText
+from computepool.hub.db.tables import FreeText, metadata, partial_index
 
-__all__ = [
-    "checkpoints",
-    "child_groups",
-    "child_jobs",
-    "deliveries",
-    "expected_jobs",
-    "idempotency",
-    "inline_storage",
-    "messages",
-    "metadata",
-    "webhooks",
-]
-
-#: Keys that a group waits for. One that has a job waits for that one; the others are reported from outside.
+#: Keys that a group waits for: for the job with that key, or, without one, for a report from outside.
 expected_jobs = Table(
     "expected_jobs",
     metadata,
     Column("group_id", ForeignKey("groups.id"), primary_key=True),
     Column("key", FreeText, primary_key=True),
-    Column("state", Text, nullable=False),  # pending, job (the job's state is what counts), succeeded, failed
-    Column("meta", FreeText),  # JSON, as it was registered
+    Column("state", Text, nullable=False),  # pending, job (the job's own state counts), succeeded, failed
+    Column("meta", FreeText),  # JSON, as registered
     Column("result", FreeText),
     Column("error", FreeText),
     Column("duplicates", Integer, nullable=False, server_default="0"),
@@ -35,35 +21,28 @@ expected_jobs = Table(
     Column("reported_at_ms", BigInteger),
 )
 _PENDING = "state = 'pending'"
-Index(
-    "ix_expected_jobs_pending",
-    expected_jobs.c.group_id,
-    expected_jobs.c.key,
-    sqlite_where=text(_PENDING),
-    postgresql_where=text(_PENDING),
-)
-#: Word by word the index's condition, as SQLite wants it.
+Index("ix_expected_jobs_pending", expected_jobs.c.group_id, expected_jobs.c.key, **partial_index(_PENDING))
 IS_PENDING = text(f"expected_jobs.{_PENDING}")
 
-#: Where an unfinished job can go on from: the newest one only, of the run that is under way.
+#: The newest checkpoint of each unfinished job.
 checkpoints = Table(
     "checkpoints",
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
-    Column("attempt_no", Integer, nullable=False),  # who made it
-    Column("seq", Integer, nullable=False),  # the how-manieth of that attempt
+    Column("attempt_no", Integer, nullable=False),  # the attempt that made it
+    Column("seq", Integer, nullable=False),  # its number within that attempt
     Column("at_ms", BigInteger, nullable=False),
     Column("attempt_ms", BigInteger, nullable=False),  # that attempt's own time up to here
-    Column("covered_ms", BigInteger, nullable=False),  # and with that of the attempts before
-    Column("spent", BigInteger, nullable=False),  # what all that time costs, should the job succeed
+    Column("covered_ms", BigInteger, nullable=False),  # the same with the time of the attempts before
+    Column("spent", BigInteger, nullable=False),  # the cost of that time if the job succeeds
     Column("progress", Float),
     Column("size", BigInteger, nullable=False),
     Column("files", FreeText, nullable=False),  # JSON: name to digest and size
-    Column("last", Boolean, nullable=False),  # made because the node stopped, or the job moves
-    Column("failures", Integer, nullable=False),  # of attempts that went on from it
+    Column("last", Boolean, nullable=False),  # made because the node stops, or the job moves
+    Column("failures", Integer, nullable=False),  # of attempts that resumed from it
 )
 
-#: Jobs that a running job submitted. The *root* is the job a person submitted: number and budget are counted for all of its tree.
+#: Jobs submitted by running jobs. The *root* is the job that a person submitted; limits apply to its whole tree.
 child_jobs = Table(
     "child_jobs",
     metadata,
@@ -71,10 +50,10 @@ child_jobs = Table(
     Column("parent_id", ForeignKey("jobs.id"), nullable=False, index=True),
     Column("root_id", ForeignKey("jobs.id"), nullable=False, index=True),
     Column("depth", Integer, nullable=False),  # 1: submitted by the root itself
-    Column("detached", Boolean, nullable=False),  # it goes on if its parent does not succeed
+    Column("detached", Boolean, nullable=False),  # it continues if its parent does not succeed
 )
 
-#: Groups that running jobs made.
+#: Groups created by running jobs.
 child_groups = Table(
     "child_groups",
     metadata,
@@ -82,7 +61,7 @@ child_groups = Table(
     Column("root_id", ForeignKey("jobs.id"), nullable=False, index=True),
 )
 
-#: What running jobs tell their group's collector, numbered in the order in which it came.
+#: Messages of running jobs to their group's collector, numbered in the order of arrival.
 messages = Table(
     "messages",
     metadata,
@@ -90,36 +69,35 @@ messages = Table(
     Column("number", Integer, primary_key=True),
     Column("job_id", ForeignKey("jobs.id"), nullable=False),
     Column("attempt_no", Integer, nullable=False),
-    Column("seq", Integer, nullable=False),  # of that attempt: the same one twice is one
+    Column("seq", Integer, nullable=False),  # its number within that attempt; a repeated one is ignored
     Column("at_ms", BigInteger, nullable=False),
     Column("value", FreeText, nullable=False),
 )
 Index("ux_messages_attempt", messages.c.job_id, messages.c.attempt_no, messages.c.seq, unique=True)
 
-#: Where an account wants to be told. The events are the outbox: each webhook has its own place in them.
+#: Webhooks. The events are their outbox, and each webhook has its own position in it.
 webhooks = Table(
     "webhooks",
     metadata,
     Column("id", Text, primary_key=True),
     Column("account_id", ForeignKey("accounts.id"), nullable=False, index=True),
     Column("url", FreeText, nullable=False),
-    Column("events", Text, nullable=False),  # with commas
-    Column("cursor", BigInteger, nullable=False),  # the last event that was looked at
+    Column("events", Text, nullable=False),  # comma separated
+    Column("cursor", BigInteger, nullable=False),  # the last event that was processed
     Column("created_at_ms", BigInteger, nullable=False),
     Column("failing_since_ms", BigInteger),
-    Column("failures", Integer, nullable=False, server_default="0"),  # since something arrived
-    # no call before; also: one is under way
-    Column("next_call_ms", BigInteger, nullable=False, server_default="0"),
+    Column("failures", Integer, nullable=False, server_default="0"),  # since the last success
+    Column("next_call_ms", BigInteger, nullable=False, server_default="0"),  # no call before then
     Column("disabled_at_ms", BigInteger),
     Column("disabled_reason", FreeText),
 )
 
-#: What is told to a webhook, and how that went.
+#: Messages to webhooks and their outcome.
 deliveries = Table(
     "deliveries",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("webhook_id", Text, nullable=False),  # it may be gone
+    Column("webhook_id", Text, nullable=False),  # it may have been deleted
     Column("event", Text, nullable=False),
     Column("body", FreeText, nullable=False),
     Column("state", Text, nullable=False),  # pending, delivered, failed
@@ -132,13 +110,7 @@ deliveries = Table(
 )
 Index("ix_deliveries_webhook", deliveries.c.webhook_id, deliveries.c.id)
 Index("ix_deliveries_created", deliveries.c.created_at_ms)
-Index(
-    "ix_deliveries_due",
-    deliveries.c.webhook_id,
-    deliveries.c.next_try_ms,
-    sqlite_where=text(_PENDING),
-    postgresql_where=text(_PENDING),
-)
+Index("ix_deliveries_due", deliveries.c.webhook_id, deliveries.c.next_try_ms, **partial_index(_PENDING))
 IS_UNDELIVERED = text(f"deliveries.{_PENDING}")
 
 idempotency = Table(
@@ -152,7 +124,7 @@ idempotency = Table(
     Column("created_at_ms", BigInteger, nullable=False, index=True),
 )
 
-#: How many bytes of specs, arguments, results and output each account keeps here (hub/artifacts/inline_rows.py).
+#: Bytes of specs, arguments, results and output of each account in this database (hub/artifacts/inline_rows.py).
 inline_storage = Table(
     "inline_storage",
     metadata,

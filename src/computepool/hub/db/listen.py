@@ -1,4 +1,4 @@
-"""Hears what other hubs of the pool committed (PostgreSQL LISTEN). On SQLite there are no others."""
+"""Notifications of what other hubs of the pool committed (PostgreSQL LISTEN). SQLite has a single hub."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CHECK_S = 0.5
 
 
 class Listener:
-    """Calls `heard(topics)` on the event loop; `{"*"}` after a gap, when anything may have been missed."""
+    """Calls `receive(topics)` on the event loop, with `{"*"}` after a gap, when anything may have been missed."""
 
     def __init__(self, url: str, *, hub_id: str, receive: Callable[[set[str]], None]) -> None:
         self._url = url
         self._hub_id = hub_id
-        self._on_topics = receive
+        self._receive = receive
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -44,19 +44,17 @@ class Listener:
             try:
                 with psycopg.connect(address, autocommit=True, **KEEPALIVE) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
-                    loop.call_soon_threadsafe(self._on_topics, {"*"})
-                    self._receive(connection, loop)
+                    loop.call_soon_threadsafe(self._receive, {"*"})
+                    self._forward(connection, loop)
             except psycopg.Error as error:
                 logger.warning("store.listen: %s", error)
                 self._stop.wait(_RETRY_S)
 
-    def _receive(
-        self, connection: psycopg.Connection[tuple[object, ...]], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _forward(self, connection: psycopg.Connection[tuple[object, ...]], loop: asyncio.AbstractEventLoop) -> None:
         while not self._stop.is_set():
             for note in connection.notifies(timeout=_CHECK_S):
                 sender, *topics = note.payload.split(" ")
                 if sender != self._hub_id:
-                    loop.call_soon_threadsafe(self._on_topics, set(topics))
+                    loop.call_soon_threadsafe(self._receive, set(topics))
                 if self._stop.is_set():
                     return

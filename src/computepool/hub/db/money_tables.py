@@ -1,4 +1,4 @@
-"""The tables of money and market. Amounts are whole microcredits; core/money/ledger.py makes every name of a ledger account."""
+"""The tables of money and market. Amounts are whole microcredits; core/money/ledger.py names the ledger accounts."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ from sqlalchemy import (
     text,
 )
 
-from computepool.hub.db.reputation_tables import metadata
-from computepool.hub.db.tables import FreeText
+from computepool.hub.db.tables import FreeText, metadata, partial_index
 
-__all__ = ["balances", "market_counts", "metadata", "payouts", "price_tables", "spots", "transfers"]
-
-#: Written once and never changed: triggers refuse it (see below). `hash` chains every row to the one before.
+#: Rows are never changed; the triggers below see to it. `hash` chains each row to the one before.
 transfers = Table(
     "transfers",
     metadata,
     Column("seq", BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3 …, in the order of commits
-    Column("tx_key", Text, nullable=False),  # what happened, once: hold:<job>, settle:<job>, …
+    Column("tx_key", Text, nullable=False),  # idempotency key: hold:<job>, settle:<job>, …
     Column("leg", Integer, nullable=False),
     Column("debit", Text, nullable=False),
     Column("credit", Text, nullable=False),
     Column("amount", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("job_id", Text),
-    Column("ref", FreeText),  # an attempt, a payout, an operator's words
+    Column("ref", FreeText),  # an attempt, a payout, an operator's note
     Column("at_ms", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
     CheckConstraint("amount > 0", name="amount"),
@@ -46,9 +43,11 @@ Index("ix_transfers_debit", transfers.c.debit, transfers.c.seq)
 Index("ix_transfers_credit", transfers.c.credit, transfers.c.seq)
 
 _REFUSED = "transfers are never changed or removed"
-_FUNCTION = f"refuse_transfer_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{_REFUSED}'; END $$"
+_FUNCTION = (
+    f"refuse_transfer_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{_REFUSED}'; END $$"
+)
 _REFUSE = "EXECUTE FUNCTION refuse_transfer_change()"
-#: Whatever program writes to the database.
+#: They hold for every program that writes to the database.
 _GUARDS = {
     "sqlite": [
         f"CREATE TRIGGER transfers_{change.lower()} BEFORE {change} ON transfers "
@@ -74,7 +73,7 @@ balances = Table(
     CheckConstraint("balance >= 0 OR can_overdraw", name="covered"),
 )
 
-#: Every version of the price table; the newest holds.
+#: Every version of the price table; the newest is in force.
 price_tables = Table(
     "price_tables",
     metadata,
@@ -84,21 +83,21 @@ price_tables = Table(
     Column("created_at_ms", BigInteger, nullable=False),
 )
 
-#: The spot price of each zone, tick by tick, with what it was computed from.
+#: The spot price of each zone at each tick, with the numbers it was computed from.
 spots = Table(
     "spots",
     metadata,
     Column("tier", Text, primary_key=True),
     Column("region", Text, primary_key=True),
-    Column("tick", BigInteger, primary_key=True),  # when it began, in ms
-    Column("price", BigInteger, nullable=False),  # from this tick on, per unit-hour
+    Column("tick", BigInteger, primary_key=True),  # its start, in ms
+    Column("price", BigInteger, nullable=False),  # per unit-hour, from this tick on
     Column("capacity", BigInteger, nullable=False),  # thousandths of units
     Column("demand", BigInteger, nullable=False),
     Column("price_version", Integer, nullable=False),
 )
 Index("ix_spots_tick", spots.c.tick)
 
-#: What each hub counts in its own registry and queue; the prices are made from the sum.
+#: Capacity and demand in each hub's own registry and queue; prices are computed from their sum.
 market_counts = Table(
     "market_counts",
     metadata,
@@ -131,10 +130,5 @@ payouts = Table(
     CheckConstraint("amount > 0", name="amount"),
 )
 Index("ix_payouts_account", payouts.c.account_id, payouts.c.id)
-Index(
-    "ix_payouts_undecided",
-    payouts.c.next_try_ms,
-    sqlite_where=text(_UNDECIDED),
-    postgresql_where=text(_UNDECIDED),
-)
+Index("ix_payouts_undecided", payouts.c.next_try_ms, **partial_index(_UNDECIDED))
 IS_UNDECIDED = text(f"payouts.{_UNDECIDED}")

@@ -1,4 +1,4 @@
-"""Reputations of nodes and of submitters, as the events make them."""
+"""Reputations of nodes and of submitters, computed from the events."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from sqlalchemy import BigInteger, Column, Integer, Table, Text, text
 
 from computepool.hub.db.tables import metadata
 
-__all__ = ["metadata", "reputations", "submitter_reputations"]
-
-#: What the events say of each node (see core/trust/reputation.py). Whole numbers, so that counting again gives the same.
-#: Without a foreign key: nothing that is written here may ever keep a job from being settled.
+#: Computed from the events of each node (core/trust/reputation.py), in whole numbers, so that recomputing gives the same.
+#: There is no foreign key, because nothing here may ever keep a job from being settled.
 reputations = Table(
     "reputations",
     metadata,
     Column("node_id", Text, primary_key=True),
-    Column("success", BigInteger, nullable=False),  # in parts of an outcome
+    Column("success", BigInteger, nullable=False),  # in fractions of an outcome
     Column("failure", BigInteger, nullable=False),
     Column("changed_at_ms", BigInteger, nullable=False),
     Column("lost_at_ms", BigInteger, nullable=False),
@@ -29,8 +27,7 @@ reputations = Table(
     Column("streak", BigInteger, nullable=False),
     Column("violation_count", BigInteger, nullable=False),
     Column("penalised_at_ms", BigInteger, nullable=False),
-    # the last few (core/trust/violations.py)
-    Column("violations", Text, nullable=False, server_default=text("''")),
+    Column("violations", Text, nullable=False, server_default=text("''")),  # the latest (core/trust/violations.py)
     Column("probation_at_ms", BigInteger, nullable=False, server_default="0"),
     Column("probes_right", Integer, nullable=False, server_default="0"),
     Column("probes_wrong", Integer, nullable=False, server_default="0"),
@@ -38,7 +35,7 @@ reputations = Table(
     Column("banned_at_ms", BigInteger, nullable=False),
 )
 
-#: The same of each submitter, about what their jobs did on nodes of others (see core/trust/submitter_reputation.py).
+#: The same for each submitter, about their jobs on other people's nodes (core/trust/submitter_reputation.py).
 submitter_reputations = Table(
     "submitter_reputations",
     metadata,

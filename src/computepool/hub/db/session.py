@@ -1,22 +1,23 @@
-"""Transactions. One writer thread shares a commit among all writes that arrive while the last one became durable.
+"""Transactions. One writer thread commits together all writes that arrived while it flushed the commit before.
 
-A *unit* is a function of a `Tx`. It must do nothing but read and write through it, because it may run more than once:
-when a unit of a shared transaction fails, everything is rolled back and run again with a savepoint around each.
+A *unit of work* is a function of a `Tx`. It may only read and write through it, because it may run more than once: if one
+unit of a shared transaction fails, everything is rolled back, and each unit runs again in a savepoint of its own.
 
-Rows are locked in one order: jobs, attempts, nodes, groups, each sorted by id; then the turn to number events, and balances.
-What units only note (transfers, sizes, groups that may be complete) is written once, at the end of the whole transaction:
-its units know nothing of each other, and two hubs that each end jobs of the same two groups must not meet them in
-opposite orders. The store knows none of it: the domains write it, as `AtEnd` says.
+Rows are locked in one order: jobs, attempts, nodes, groups, each sorted by id; then the order of events, then balances.
+Some writes (transfers, storage used, groups that may be complete) are only collected while units run, and made once at the
+end of the transaction: its units do not know of each other, and two hubs that end jobs of the same two groups must not lock
+those groups in opposite orders. The store does not interpret these writes; the domains make them (`CommitHooks`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -34,11 +35,12 @@ from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.tables import events
 
-__all__ = ["AtEnd", "Commit", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
+__all__ = ["Commit", "CommitHooks", "Connection", "Store", "Tx"]  # use cases take SQLAlchemy's types from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 5
-#: The longest pause before a second try, doubling with each: who lost a deadlock and comes back at once may lose it again.
+#: The longest pause before the second try; it doubles with each. A transaction that lost a deadlock and retries at once may
+#: lose it again.
 _PAUSE_MS = 10
 T = TypeVar("T")
 
@@ -46,32 +48,32 @@ _EVENTS = Prepared(events.insert())
 
 
 @dataclass(slots=True)
-class Noted:
-    """What is to be written at the end of a transaction; see the domains' functions for each."""
+class PendingWrites:
+    """Writes that wait for the end of the transaction. The comments name the modules that make them."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     topics: set[str] = field(default_factory=set)
     transfers: list[dict[str, Any]] = field(default_factory=list)  #: money/booking.py
-    balances: dict[str, int] = field(default_factory=dict)  #: by how much they change
-    inline: dict[str, int] = field(default_factory=dict)  #: bytes more of accounts, artifacts/inline_rows.py
-    closing: set[str] = field(default_factory=set)  #: groups of which something ended, groups/collector.py
+    balances: dict[str, int] = field(default_factory=dict)  #: change by ledger account
+    inline_bytes: dict[str, int] = field(default_factory=dict)  #: change by account, artifacts/inline_rows.py
+    changed_groups: set[str] = field(default_factory=set)  #: they may be complete, groups/collector.py
 
-    def add(self, more: Noted) -> None:
+    def add(self, more: PendingWrites) -> None:
         self.events += more.events
         self.topics |= more.topics
         self.transfers += more.transfers
         _add_up(self.balances, more.balances)
-        _add_up(self.inline, more.inline)
-        self.closing |= more.closing
+        _add_up(self.inline_bytes, more.inline_bytes)
+        self.changed_groups |= more.changed_groups
 
 
 @dataclass(slots=True)
-class Tx(Noted):
-    """One unit's view of a transaction; at its end, that of the whole."""
+class Tx(PendingWrites):
+    """A transaction as one unit sees it, or, for the hooks at its end, as a whole."""
 
     connection: Connection = field(kw_only=True)
     now_ms: int = field(kw_only=True)
-    before: Noted = field(default_factory=Noted, kw_only=True)  #: by units before it, and not written yet
+    before: PendingWrites = field(default_factory=PendingWrites, kw_only=True)  #: of the units before this one
 
     def emit(
         self,
@@ -87,9 +89,9 @@ class Tx(Noted):
         after: str | None = None,
         reason: str | None = None,
         final: bool = False,
-        data: str | None = None,
+        data: str | Mapping[str, object] | None = None,
     ) -> None:
-        """Record a state transition; it is written with the rows it describes, in the same transaction."""
+        """Record a state transition, in the same transaction as the rows it describes."""
         self.events.append(
             {
                 "at_ms": self.now_ms,
@@ -104,51 +106,51 @@ class Tx(Noted):
                 "after": after,
                 "reason": reason,
                 "final": final,
-                "data": data,
+                "data": data if data is None or isinstance(data, str) else json.dumps(data),
             }
         )
         self.topics.add("events")
 
+    def emit_own(self, account_id: str, action: str, **data: object) -> None:
+        """Record what an account did with its own objects."""
+        self.emit(actor=account_id, action=action, account_id=account_id, data=data)
+
     def touch(self, *topics: str) -> None:
-        """After the commit, wake whoever waits for these topics, here and on the other hubs."""
+        """After the commit, wake all who wait for these topics, here and on the other hubs."""
         self.topics.update(topics)
 
 
 @dataclass(slots=True)
 class Commit:
-    """What follows from a commit for the hub's memory."""
+    """What a commit changes in the hub's memory."""
 
     topics: set[str] = field(default_factory=set)
-    reputations: dict[str, Reputation] = field(default_factory=dict)  #: of nodes, that it changed
-    submitters: dict[str, SubmitterReputation] = field(default_factory=dict)
+    reputations: dict[str, Reputation] = field(default_factory=dict)  #: by node
+    submitters: dict[str, SubmitterReputation] = field(default_factory=dict)  #: by account
 
     def __bool__(self) -> bool:
         return bool(self.topics or self.reputations or self.submitters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AtEnd:
-    """Writers at the end of every transaction, in this order, each called once with what all units noted."""
+class CommitHooks:
+    """Functions that run once at the end of every transaction, in this order, with what all of its units collected."""
 
-    first: tuple[Callable[[Tx], None], ...] = ()  #: they may emit events
-    #: While no other hub numbers anything, just before the events are written.
-    last: tuple[Callable[[Tx, Commit], None], ...] = ()
+    before_numbering: tuple[Callable[[Tx], None], ...] = ()  #: may emit events
+    #: Run while no other hub numbers anything, just before the events are written.
+    while_numbering: tuple[Callable[[Tx, Commit], None], ...] = ()
 
 
 @dataclass(slots=True)
-class _Job:
+class _Write:
     unit: Callable[[Tx], Any]
     future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
 
 
-def _nobody(_commit: Commit) -> None:
-    """Nothing in memory follows."""
-
-
 class Store:
-    """Reads on a few threads, writes on one."""
+    """The database: reads on a few threads, writes on one."""
 
     def __init__(
         self,
@@ -156,32 +158,32 @@ class Store:
         *,
         clock: Clock,
         hub_id: str,
-        at_end: AtEnd,
+        hooks: CommitHooks,
         group_commit_max: int = 256,
         read_threads: int = 4,
     ) -> None:
         self.url = url
         self.hub_id = hub_id
         self._clock = clock
-        self._at_end = at_end
+        self._hooks = hooks
         self._group_commit_max = group_commit_max
         self._writer: Engine = dialect.make_writer(url)
         self._reader: Engine = dialect.make_reader(url, read_threads)
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="store-read")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._follow: Callable[[Commit], None] = _nobody
+        self._on_commit: Callable[[Commit], None]
         self._stopped = False
 
-    def start(self, follow: Callable[[Commit], None] = _nobody) -> None:
-        """`follow`: called after each commit, on the event loop, before its units have their results."""
-        self._loop, self._follow = asyncio.get_running_loop(), follow
+    def start(self, on_commit: Callable[[Commit], None] = lambda _commit: None) -> None:
+        """`on_commit` is called after each commit, on the event loop, before its units get their results."""
+        self._loop, self._on_commit = asyncio.get_running_loop(), on_commit
         self._thread = threading.Thread(target=self._run, name="store-write", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
-        """What was asked before is still written and answered; what comes later is refused."""
+        """Finish the writes that are queued, and refuse any later one."""
         self._stopped = True
         self._queue.put(None)
         if self._thread is not None:
@@ -190,18 +192,15 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back; for a store that was never started, this is all."""
+        """Close the connections. A store that was never started needs nothing else."""
         self._writer.dispose()
         self._reader.dispose()
 
     async def write(self, unit: Callable[[Tx], T]) -> T:
-        """Run the unit durably; returns (or raises) its own verdict when the shared commit is on disk."""
-        loop = self._running_loop()
-        job = _Job(unit, loop.create_future())
-        self._queue.put(job)
-        assert job.future is not None
-        result: T = await job.future
-        return result
+        """Run a unit of work. Returns its result, or raises its error, once the shared commit is on disk."""
+        future: asyncio.Future[T] = self._running_loop().create_future()
+        self._queue.put(_Write(unit, future))
+        return await future
 
     async def read(self, unit: Callable[[Connection], T]) -> T:
         return await self._running_loop().run_in_executor(self._readers, self.read_now, unit)
@@ -212,12 +211,12 @@ class Store:
         return self._loop
 
     def write_now(self, unit: Callable[[Tx], T]) -> T:
-        """The same without an event loop: start-up, the operator's commands, tests."""
-        job = _Job(unit)
-        self._notify(self._commit([job]), [job])
-        if job.error is not None:
-            raise failures.as_refusal(job.error)
-        result: T = job.result
+        """`write` without an event loop: for start-up, the operator's commands and tests."""
+        write = _Write(unit)
+        self._notify(self._commit([write]), [write])
+        if write.error is not None:
+            raise failures.public_error(write.error)
+        result: T = write.result
         return result
 
     def read_now(self, unit: Callable[[Connection], T]) -> T:
@@ -225,53 +224,54 @@ class Store:
             with self._reader.begin() as connection:
                 return unit(connection)
         except DBAPIError as error:
-            raise failures.as_refusal(error) from error
+            raise failures.public_error(error) from error
 
     # the writer thread
 
     def _run(self) -> None:
         ended = False
         while not ended:
-            job = self._queue.get()
-            if job is None:
+            write = self._queue.get()
+            if write is None:
                 return
-            batch, ended = self._gather(job)
+            batch, ended = self._gather(write)
             commits = self._commit(batch)
             crash_point("before_reply")
             self._notify(commits, batch)
 
-    def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
+    def _gather(self, first: _Write) -> tuple[list[_Write], bool]:
+        """Also whether the store is to stop after them."""
         batch = [first]
         while len(batch) < self._group_commit_max:
             try:
-                job = self._queue.get_nowait()
+                write = self._queue.get_nowait()
             except queue.Empty:
                 break
-            if job is None:
+            if write is None:
                 return batch, True
-            batch.append(job)
+            batch.append(write)
         return batch, False
 
-    def _commit(self, batch: Sequence[_Job]) -> list[Commit]:
-        """Give every job its result or its error. Never raises: the writer outlives any failing unit."""
+    def _commit(self, batch: Sequence[_Write]) -> list[Commit]:
+        """Set the result or the error of every write. Never raises: the writer outlives any failing unit."""
         for isolated in (False, True):
             try:
                 return self._transact(batch, isolated=isolated)
-            except BaseException as error:  # noqa: BLE001 - each caller gets it as its own verdict
+            except BaseException as error:  # noqa: BLE001 - each caller gets its own error
                 if len(batch) == 1 or failures.is_outage(error):
-                    for job in batch:
-                        job.error = error
+                    for write in batch:
+                        write.error = error
                     if failures.is_outage(error):
-                        self._writer.dispose()  # the next one connects anew
+                        self._writer.dispose()  # the next transaction connects again
                     return []
-        return [commit for job in batch for commit in self._commit([job])]
+        return [commit for write in batch for commit in self._commit([write])]
 
-    def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> list[Commit]:
+    def _transact(self, batch: Sequence[_Write], *, isolated: bool) -> list[Commit]:
         for tries in range(1, _TRIES + 1):
             try:
                 return self._transact_once(batch, isolated=isolated)
             except DBAPIError as error:
-                # Another hub may have inserted the same key this instant: looking again finds its row.
+                # Another hub may just have inserted the same key: the next try finds its row.
                 raced = isinstance(error, IntegrityError) and len(batch) == 1
                 if tries == _TRIES or not (raced or failures.is_transient(error)):
                     raise
@@ -283,79 +283,74 @@ class Store:
         share = self._clock.entropy(1)[0] / 256
         time.sleep(share * doubled(_PAUSE_MS, tries - 1, most=1_000) / 1_000)
 
-    def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> list[Commit]:
-        now_ms, seal, commit = self._clock.now_ms(), None, Commit()
+    def _transact_once(self, batch: Sequence[_Write], *, isolated: bool) -> list[Commit]:
+        now_ms, xid, commit = self._clock.now_ms(), None, Commit()
         try:
             with self._writer.begin() as connection:
                 whole = Tx(connection=connection, now_ms=now_ms)
-                for job in batch:
-                    job.result = job.error = None
+                for write in batch:
+                    write.result = write.error = None
                     tx = Tx(connection=connection, now_ms=now_ms, before=whole)
-                    if isolated and not self._run_isolated(job, tx):
+                    if isolated and not self._run_isolated(write, tx):
                         continue
                     if not isolated:
-                        job.result = job.unit(tx)
+                        write.result = write.unit(tx)
                     whole.add(tx)
-                seal = self._end(whole, commit)
+                xid = self._end(whole, commit)
                 crash_point("before_commit")
         except DBAPIError as error:
-            # Lost in the middle of COMMIT: only the database knows. Running the units again could do things twice.
-            if seal is None or not error.connection_invalidated:
-                raise
-            if not dialect.was_committed(self._writer, seal):
+            # If the connection was lost during COMMIT, only the database knows how it ended. Running the units again could
+            # do things twice.
+            if xid is None or not error.connection_invalidated or not dialect.was_committed(self._writer, xid):
                 raise
         crash_point("after_commit")
         return [commit] if commit else []
 
     def _end(self, whole: Tx, commit: Commit) -> str | None:
-        """Money and events last, because hubs take turns to number them. Returns what names the transaction afterwards."""
-        seal = None
-        for write in self._at_end.first:
-            write(whole)
+        """Make the collected writes. Returns the transaction's id, where the database has one.
+
+        Transfers and events come last, because hubs take turns to number them.
+        """
+        xid = None
+        for hook in self._hooks.before_numbering:
+            hook(whole)
         if whole.transfers or whole.events:
-            seal = dialect.order_events(whole.connection)
-        for write_last in self._at_end.last:
-            write_last(whole, commit)
+            xid = dialect.lock_event_order(whole.connection)
+        for numbering_hook in self._hooks.while_numbering:
+            numbering_hook(whole, commit)
         if whole.events:
             _EVENTS.execute(whole.connection, whole.events)
         commit.topics = whole.topics
-        notice = _payload(self.hub_id, whole.topics)
-        return dialect.notify(whole.connection, notice) if notice else seal
+        payload = _payload(self.hub_id, whole.topics)
+        return dialect.notify(whole.connection, payload) if payload else xid
 
-    def _run_isolated(self, job: _Job, tx: Tx) -> bool:
-        """Run one unit in a savepoint, so that its failure takes back only what it did itself."""
+    def _run_isolated(self, write: _Write, tx: Tx) -> bool:
+        """Run one unit in a savepoint, so that its failure undoes nothing but its own work."""
         try:
             with tx.connection.begin_nested():
-                job.result = job.unit(tx)
+                write.result = write.unit(tx)
         except Exception as error:
-            if (
-                failures.is_transient(error)
-                or failures.is_outage(error)
-                or not tx.connection.in_transaction()
-            ):
+            if failures.is_transient(error) or failures.is_outage(error) or not tx.connection.in_transaction():
                 raise
-            job.error = error
+            write.error = error
             return False
         return True
 
-    def _notify(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
-        """On the event loop, woken once: first memory follows, then the verdicts.
-
-        What was committed stays committed even when nobody is left to hear of it.
-        """
+    def _notify(self, commits: Sequence[Commit], batch: Sequence[_Write]) -> None:
+        """Wake the event loop once: it updates the hub's memory, then resolves the writes."""
         if self._loop is None:
             return
         try:
             self._loop.call_soon_threadsafe(self._notify_now, commits, batch)
         except RuntimeError:
-            logger.warning("store.loop_closed: an answer was dropped")
+            logger.warning("store.loop_closed: a committed write was not reported to its caller")
 
-    def _notify_now(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
+    def _notify_now(self, commits: Sequence[Commit], batch: Sequence[_Write]) -> None:
         for commit in commits:
             try:
-                self._follow(commit)
+                self._on_commit(commit)
             except Exception:
-                logger.exception("cache_sync.failed")  # the callers get their verdicts all the same
+                logger.exception("cache_sync.failed")  # the writes are committed all the same
         _resolve(batch)
 
 
@@ -364,21 +359,21 @@ def _add_up(total: dict[str, int], more: dict[str, int]) -> None:
         total[name] = total.get(name, 0) + delta
 
 
-def _resolve(batch: Sequence[_Job]) -> None:
-    for job in batch:
-        if job.future is None or job.future.done():
-            continue  # the caller went away; what was written stays written
-        if job.error is None:
-            job.future.set_result(job.result)
+def _resolve(batch: Sequence[_Write]) -> None:
+    for write in batch:
+        if write.future is None or write.future.done():
+            continue  # the caller was cancelled; its write is committed all the same
+        if write.error is None:
+            write.future.set_result(write.result)
         else:
-            job.future.set_exception(failures.as_refusal(job.error))
+            write.future.set_exception(failures.public_error(write.error))
 
 
 _PAYLOAD_MAX = 7_000
 
 
 def _payload(hub_id: str, topics: set[str]) -> str:
-    """`hub topic topic …`; a list too long for a notification becomes `*`: look at everything. Empty: nothing to tell."""
+    """`hub topic topic …`, or `hub *` for everything where the list is too long for a notification. Empty without topics."""
     if not topics:
         return ""
     text = " ".join((hub_id, *sorted(topics)))

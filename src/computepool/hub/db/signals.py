@@ -1,6 +1,6 @@
-"""Wake-ups inside one hub: whoever waits for a topic (`job:…`, `group:…`, `events`) is told that it may have changed.
+"""Wake-ups within one hub, for all who wait for a topic (`job:…`, `group:…`, `events`) that may have changed.
 
-A signal carries no data; the waiter looks at the store again. Losing one costs a little waiting, never a result.
+A signal carries no data; the waiter reads the store again. A lost signal costs a little waiting, never a result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Signals:
         self.fire(list(self._waiting))
 
     def watch(self, *topics: str) -> Watch:
-        """Begin listening *before* looking at the store, so that nothing between the two is missed."""
+        """Start to wait. Call it *before* reading the store, so that no change in between is missed."""
         return Watch(self._waiting, topics)
 
 
@@ -36,7 +36,7 @@ class Watch:
             waiting.setdefault(topic, set()).add(self._future)
 
     async def wait(self, timeout_s: float) -> bool:
-        """False when the time is over. Several may wait."""
+        """Return False at the time-out. Several tasks may wait for one watch."""
         done, _ = await asyncio.wait((self._future,), timeout=timeout_s)
         return bool(done)
 

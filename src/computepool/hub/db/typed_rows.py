@@ -1,4 +1,4 @@
-"""Typed rows. A class names the columns that it reads once: its SELECT, its types and their check at import follow from it.
+"""Typed rows. A class lists its columns once; its SELECT, its types and a check of them at import follow from that.
 
     class NodeName(TypedRow, of=nodes):
         id: str
@@ -6,7 +6,7 @@
 
     NodeName.all(connection.execute(NodeName.select().where(...)))
 
-They are tuples, because thousands are made in a second. One may extend another one by more columns.
+Rows are tuples, because thousands are made every second. A subclass adds columns.
 """
 
 from __future__ import annotations
@@ -22,15 +22,10 @@ _Source: TypeAlias = Table | ColumnElement[Any]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _RowType(type):
-    columns: dict[str, ColumnElement[Any]]  #: by field, in their order
+    columns: dict[str, ColumnElement[Any]]  #: by field, in order
 
     def __new__(
-        cls,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        *,
-        of: _Source | tuple[_Source, ...] = (),
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, of: _Source | tuple[_Source, ...] = ()
     ) -> _RowType:
         made = super().__new__(cls, name, bases, {**namespace, "__slots__": ()})
         inherited = made.columns if bases != (tuple,) else {}
@@ -46,7 +41,7 @@ class _RowType(type):
 
 
 def _column(field: str, kind: str, sources: Iterable[_Source]) -> ColumnElement[Any]:
-    """The column that a field is read from. Raises if there is none of this name and type."""
+    """The column that a field is read from. Raises TypeError if none has its name and type."""
     name = field.rpartition(".")[2]
     for source in sources:
         found = source.c.get(name) if isinstance(source, Table) else source
@@ -58,7 +53,7 @@ def _column(field: str, kind: str, sources: Iterable[_Source]) -> ColumnElement[
 
 def _check(field: str, kind: str, column: ColumnElement[Any]) -> None:
     stored = column.type.python_type.__name__
-    # Only a table's own column says whether it may be empty; an expression has the type that the field gives it.
+    # Only a table's own column knows whether it may be NULL; for an expression, either type is accepted.
     allowed = (stored, f"{stored} | None")
     expected = allowed[column.nullable :][:1] if isinstance(column, Column) else allowed
     if kind not in expected:
@@ -66,8 +61,6 @@ def _check(field: str, kind: str, column: ColumnElement[Any]) -> None:
 
 
 class TypedRow(tuple[Any, ...], metaclass=_RowType):
-    """A row that is passed on from where it was read."""
-
     __slots__ = ()
 
     if not TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Live nodes: who is here, what each is running, which polls are parked. Soft state; every method is synchronous.
+"""The registry of live nodes: what each holds and runs, and its parked poll. Every method is synchronous.
 
-Losing all of it costs nothing but a moment: agents poll again, and their attempts are read back from the store.
+This is soft state. If it is lost, agents poll again, and their attempts are read back from the store.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from computepool.core.placement.gates import meets_floor
 from computepool.core.places import NOWHERE, Place
 from computepool.core.resources import NodeProfile, NodeState, Shape
 from computepool.core.trust.hardware import UNKNOWN, Truth
-from computepool.protocol.nodes.nodes import Grant, NextRequest, RunningAttempt
+from computepool.protocol.nodes.nodes import Grant, RunningAttempt
 from computepool.protocol.nodes.rules import NO_RULES
 
 
 @dataclass(slots=True)
 class Lane:
-    """A reservation on a node and the attempts that use it one after the other."""
+    """A reservation on a node, with the attempts that use it one after the other."""
 
     id: str
     node_id: str
-    owner: str  #: account that is paid
+    owner: str  #: the account that is paid
     shape: Shape
     reservation: Reservation | None
     since_ms: int  #: when it was opened
-    narrow: bool = False  #: the submitter's wishes left no choice of nodes, so what runs here makes no record
+    narrow: bool = False  #: the submitter's wishes left no choice of nodes, so its results count for no node's record
     attempts: set[str] = field(default_factory=set)
 
     @property
@@ -41,17 +41,23 @@ class Lane:
 
 @dataclass(slots=True)
 class LiveAttempt:
-    """An attempt a node holds, or is about to be told of."""
+    """An attempt that a node holds, or is about to be given."""
 
-    id: str
-    job_id: str
     lane: Lane
     grant: Grant
     since_ms: int  #: when it was leased
     hub_job: bool = False
     running: bool = False
     delivered: bool = False
-    last_report: RunningAttempt | None = None  #: the node's last word about it
+    last_report: RunningAttempt | None = None
+
+    @property
+    def id(self) -> str:
+        return self.grant.attempt_id
+
+    @property
+    def job_id(self) -> str:
+        return self.grant.job_id
 
 
 @dataclass(slots=True)
@@ -61,31 +67,26 @@ class NodeSession:
     profile: NodeProfile
     boot_id: str
     state: NodeState
-    seen_ms: int  #: its last word, also a heartbeat
+    seen_ms: int  #: its last message of any kind
     polled_ms: int = 0  #: its last poll
     cool_off_until_ms: int = 0
-    claims: bool = False  #: its last poll asked for work, or would have if it were not paused here
+    claims: bool = False  #: its last poll asked for work, or would have if the hub had not paused it
     attempts: dict[str, LiveAttempt] = field(default_factory=dict)
     outgoing: list[str] = field(default_factory=list)  #: attempts not delivered yet
-    cancel: set[str] = field(default_factory=set)
-    polls: int = 0  #: that it began; only the last one's connection is there still
-    waiter: asyncio.Future[None] | None = None
-    word: bytes = (
-        b""  #: its last poll as it was sent, and as it was read: an idle node says the same again and again
-    )
-    request: NextRequest | None = None
+    cancel: set[str] = field(default_factory=set)  #: attempts that it must stop
+    polls: int = 0  #: how many it began; only the last one still has a connection
+    waiter: asyncio.Future[None] | None = None  #: of its parked poll
     rules: str = NO_RULES  #: its owner's, as JSON
     rules_digest: str = ""
-    claimed: tuple[str, ...] = ()  #: tiers of its cards by its own word; the profile has those in force
-    truth: Truth = UNKNOWN  #: of its hardware
-    measure: str = ""  #: the measurement that was asked for and is not answered
+    claimed: tuple[str, ...] = ()  #: tiers of its cards as it claims them; the profile has those in force
+    truth: Truth = UNKNOWN  #: about its hardware
+    measure: str = ""  #: the measurement that it was asked for and has not answered
     measure_sent: bool = False
     measure_sent_ms: int = 0
-    #: Groups whose home it is, and that wait for it.
-    result_deliveries: list[str] = field(default_factory=list)
-    home_due: bool = False  #: what the store says of these may have changed
+    result_deliveries: list[str] = field(default_factory=list)  #: groups that wait for it, as their home
+    home_due: bool = False  #: these may have changed in the store
     place: Place = NOWHERE  #: on the map
-    #: In the view of the queue while it holds nothing: what it says, and the text around when it last spoke.
+    #: Its line in the view of the queue while it holds nothing: what the line depends on, and its text around `seen_ms`.
     idle_line: tuple[tuple[NodeProfile, NodeState, NodeStatus, Free], bytes, bytes] | None = None
 
     @property
@@ -101,9 +102,9 @@ class Registry:
     def __init__(self, rules: LeaseRules) -> None:
         self.rules = rules
         self.fleet = Fleet()
-        self.lane_numbers = count(1)  #: none is used twice: a lane's attempts are paid for its time together
+        self.lane_numbers = count(1)  #: never reused, because the attempts of a lane are billed together
         self._sessions: dict[str, NodeSession] = {}
-        self.interval_ms = rules.interval_ms(0)  #: how long a poll is parked; every poll asks several times
+        self.interval_ms = rules.interval_ms(0)  #: how long a poll is parked
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -113,7 +114,7 @@ class Registry:
         return list(self._sessions.values())
 
     def online(self, now_ms: int) -> int:
-        """How many are heard of as they should be: of one that missed polls nobody knows whether it is still there."""
+        """The number of nodes that have missed no poll."""
         since_ms = now_ms - self.rules.suspect_after_ms(self.interval_ms)
         return sum(session.seen_ms >= since_ms for session in self._sessions.values())
 
@@ -130,15 +131,11 @@ class Registry:
     def on_node_seen(
         self, profile: NodeProfile, *, boot_id: str, state: NodeState, cool_off_until_ms: int, now_ms: int
     ) -> NodeSession:
-        """A node arrives, comes back, or describes itself anew."""
+        """A node arrives, comes back, or has a new profile."""
         session = self._sessions.get(profile.node_id)
         if session is None:
             session = NodeSession(
-                profile=profile,
-                boot_id=boot_id,
-                state=state,
-                seen_ms=now_ms,
-                claims=state is not NodeState.ACTIVE,
+                profile=profile, boot_id=boot_id, state=state, seen_ms=now_ms, claims=state is not NodeState.ACTIVE
             )
             self._sessions[profile.node_id] = session
             self._count_changed()
@@ -149,40 +146,38 @@ class Registry:
         return session
 
     def rest(self, node_id: str, until_ms: int, *, now_ms: int) -> None:
-        """Nothing new until then; 0: it need not rest."""
+        """Give the node no work until then; 0: from now on it may get work."""
         session = self._sessions.get(node_id)
         if session is not None:
             session.cool_off_until_ms = until_ms
             self.refresh(session, now_ms)
 
     def refresh(self, session: NodeSession, now_ms: int) -> None:
-        """Whether new work may go there: it asks for it, was heard lately, its owner wants it, it is not cooling off."""
+        """Update whether the node may be given work: it asks for it, spoke lately, is not paused, and is not cooling off."""
         rest = self._rest(session, now_ms)
         self.fleet.set_available(session.node_id, rest is None, rest)
 
-    def doubt_quiet(self, now_ms: int) -> None:
-        """Nodes that may be gone get nothing new until they ask; what they hold stays theirs while its lease lasts."""
+    def suspect_silent(self, now_ms: int) -> None:
+        """Give nodes that may be gone no work until they ask. They keep what they hold until its leases end."""
         for session in self._sessions.values():
             rest = self._rest(session, now_ms)
             if rest is not None:
                 self.fleet.set_available(session.node_id, False, rest)
 
     def status(self, session: NodeSession, now_ms: int, *, banned: bool = False) -> NodeStatus:
-        """What the node does, as every view shows it. `banned`: the store says so, too."""
+        """The node's status, the same in every view. `banned`: according to the store."""
         rest, jobs = self._rest(session, now_ms), len(session.attempts)
-        row = self.fleet.row_of(session.node_id)
-        if row is None:  # it left while somebody looked
+        node = self.fleet.get(session.node_id)
+        if node is None:  # it left in the meantime
             return rest or NodeStatus.OFFLINE
-        node = self.fleet.node_at(row)
-        return node_status(
-            rest, banned=banned or node.banned, floor_met=meets_floor(self.fleet, node), jobs=jobs
-        )
+        return node_status(rest, banned=banned or node.banned, floor_met=meets_floor(self.fleet, node), jobs=jobs)
 
     def _rest(self, session: NodeSession, now_ms: int) -> NodeStatus | None:
+        """Why it may not be given work, if so."""
         interval_ms = self.interval_ms
         suspect_ms, silent_ms = self.rules.suspect_after_ms(interval_ms), now_ms - session.seen_ms
         contact = Contact(
-            reachable=silent_ms <= self.rules.offline_after_ms(interval_ms),
+            reachable=silent_ms <= self.rules.lease_ms(interval_ms),
             prompt=silent_ms <= suspect_ms,
             polls=session.polls > 0 and now_ms - session.polled_ms <= suspect_ms,
             claims=session.claims,
@@ -198,69 +193,46 @@ class Registry:
         return session
 
     def silent(self, now_ms: int) -> list[NodeSession]:
-        limit = self.rules.offline_after_ms(self.interval_ms)
+        limit = self.rules.lease_ms(self.interval_ms)
         return [session for session in self._sessions.values() if now_ms - session.seen_ms > limit]
 
     # attempts
 
-    def hold(
-        self,
-        session: NodeSession,
-        lane: Lane,
-        grant: Grant,
-        *,
-        since_ms: int,
-        hub_job: bool = False,
-        delivered: bool = False,
-        running: bool = False,
-    ) -> None:
-        lane.attempts.add(grant.attempt_id)
-        session.attempts[grant.attempt_id] = LiveAttempt(
-            id=grant.attempt_id,
-            job_id=grant.job_id,
-            lane=lane,
-            grant=grant,
-            since_ms=since_ms,
-            hub_job=hub_job,
-            delivered=delivered,
-            running=running,
-        )
-        if not delivered:
-            session.outgoing.append(grant.attempt_id)
+    def hold(self, session: NodeSession, attempt: LiveAttempt) -> None:
+        attempt_id = attempt.id
+        attempt.lane.attempts.add(attempt_id)
+        session.attempts[attempt_id] = attempt
+        if not attempt.delivered:
+            session.outgoing.append(attempt_id)
 
-    def drop(self, node_id: str, attempt_id: str) -> bool:
-        """The attempt is over for the hub. True when its lane emptied and capacity came free."""
+    def drop(self, node_id: str, attempt_id: str) -> None:
+        """The attempt has ended. When its lane is empty, the reservation is released."""
         session = self._sessions.get(node_id)
         attempt = session.attempts.pop(attempt_id, None) if session is not None else None
-        if session is None or attempt is None:
-            return False
-        attempt.lane.attempts.discard(attempt_id)
-        if attempt.lane.attempts:
-            return False
-        self.close_lane(attempt.lane)
-        return True
+        if attempt is not None:
+            attempt.lane.attempts.discard(attempt_id)
+            if not attempt.lane.attempts:
+                self.close_lane(attempt.lane)
 
     def close_lane(self, lane: Lane) -> None:
         if lane.reservation is not None and lane.node_id in self._sessions:
             self.fleet.release(lane.node_id, lane.reservation)
         lane.reservation = None
 
-    def cancel(self, node_id: str, attempt_id: str) -> bool:
-        """Tell the node at its next word (now, if its poll is parked) to stop this attempt."""
+    def cancel(self, node_id: str, attempt_id: str) -> None:
+        """Tell the node in the next reply (now, if its poll is parked) to stop this attempt."""
         session = self._sessions.get(node_id)
-        if session is None:
-            return False
-        session.cancel.add(attempt_id)
-        freed = self.drop(node_id, attempt_id)
-        session.wake()
-        return freed
+        if session is not None:
+            session.cancel.add(attempt_id)
+            self.drop(node_id, attempt_id)
+            session.wake()
 
     def adopt_lane(self, node_id: str, lane_id: str, *, shape: Shape, since_ms: int) -> Lane:
-        """A lane that outlived the hub's memory gets its reservation back (or none, when the node shrank meanwhile)."""
+        """Restore a lane that the hub's memory has lost, with its reservation if the node still has room for it."""
         return Lane(
             id=lane_id,
             node_id=node_id,
-            owner=self.fleet.profile(node_id).owner,
+            owner=self.fleet[node_id].profile.owner,
             shape=shape,
             reservation=self.fleet.adopt(node_id, shape.requirements, shape.account, value=shape.value),
             since_ms=since_ms,

@@ -1,4 +1,4 @@
-"""Shapes: what the allocator places, made from a job's requirements and what the store says of it."""
+"""Shapes, which the allocator places, made from a job's requirements and its row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def shape_of(
     pinned: str = "",
     own: bool = False,
 ) -> Shape:
-    """`avoid_owners`: with commas, as they are stored. `pinned`: the host where it asked to go on; `own`: its submitter's."""
+    """`avoid_owners`: separated by commas, as stored. `pinned`: the host where it asked to resume; `own`: its submitter's."""
     return Shape(
         requirements.pinned_to(pinned, own=own) if pinned else requirements,
         account,

@@ -1,15 +1,18 @@
-"""The collector: what a group waits for, what came, and when it is complete.
+"""The collector: what a group waits for, what has arrived, and when it is complete.
 
-A group is *watched* once somebody wants to know: it has registered keys, or a home, or a notice to send. Watched groups
-are closed in the transaction that ends the last thing they waited for (`close`), whichever hub that happens on; other
-groups cost nothing. What comes into a complete group opens it again, and it becomes complete once more.
+A group is *watched* if it has registered keys, a home, or a webhook to notify. A watched group becomes complete in the
+transaction that ends the last thing it waits for (`close`), on whichever hub; other groups cost nothing. A job or key that is
+added to a complete group reopens it, and it becomes complete again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from computepool.core.errors import Conflict, NotFound, TooLarge
 from computepool.hub.artifacts import storage_quota
@@ -21,6 +24,7 @@ from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import FAILED, HAS_JOB, PENDING, SUCCEEDED, GroupRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.jobs.transactions import JobTx, write
 from computepool.hub.nodes import group_homes
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.hub.snapshot import take
@@ -36,27 +40,25 @@ from computepool.protocol.jobs.groups import (
     ReturnHomeRequest,
 )
 
-#: How long a wait for a group that is not watched lets results gather before it looks again; at a huge one, where that
-#: takes long, this many times longer than it took.
-_LOOK_AGAIN_S = 0.25
-_LOOKED = 10
-
-
-# what happens to a group
+#: How long a client that waits for an unwatched group pauses between two queries, at least; and how many times longer than a
+#: query takes.
+_PAUSE_S = 0.25
+_PAUSE_FACTOR = 10
+M = TypeVar("M", bound=BaseModel)
 
 
 def watch(tx: Tx, row: GroupRow) -> None:
-    """From now on it is noted when the group is complete; perhaps it is already. The caller holds the group."""
+    """Notice from now on when the group is complete, which it may be already. The caller has locked the group."""
     if not row.watched:
         group_rows.set_group(tx, row.id, watched=True)
         group_rows.watch_jobs(tx, row.id)
-    tx.closing.add(row.id)
+    tx.changed_groups.add(row.id)
 
 
 def close(tx: Tx) -> None:
-    """At the end of every transaction, for the watched groups of which it ended something."""
-    for group_id in sorted(tx.closing):
-        # Two hubs that end the last two jobs at once take turns here, and the second one sees what the first did.
+    """At the end of every transaction: complete the watched groups that wait for nothing more."""
+    for group_id in sorted(tx.changed_groups):
+        # Of two hubs that end the last two jobs at once, the second waits here, and then sees what the first did.
         row = group_rows.lock_group(tx, group_id)
         if row is None or not row.watched or row.completed_at_ms is not None:
             continue
@@ -67,15 +69,10 @@ def close(tx: Tx) -> None:
 
 
 def _complete(tx: Tx, row: GroupRow) -> None:
-    """Once per round, whatever ended last. The one place for what follows from it."""
+    """Once per round."""
     group_rows.set_group(tx, row.id, completed_at_ms=tx.now_ms, rounds=row.rounds + 1)
-    tx.emit(
-        actor="hub",
-        action="group.complete",
-        account_id=row.account_id,
-        group_id=row.id,
-        data=json.dumps({"round": row.rounds + 1}),
-    )
+    data = {"round": row.rounds + 1}
+    tx.emit(actor="hub", action="group.complete", account_id=row.account_id, group_id=row.id, data=data)
     tx.touch(f"group:{row.id}", _complete_topic(row.id))
     group_homes.begin(tx, row)
 
@@ -85,17 +82,17 @@ def _complete_topic(group_id: str) -> str:
 
 
 def _reopen(tx: Tx, row: GroupRow, *, actor: str) -> None:
-    """It waits for something again. What its home has of it stays there; the rest follows with the next round."""
+    """The group waits for something again. Its home keeps what it has; the rest follows with the next round."""
     group_rows.set_group(tx, row.id, completed_at_ms=None, home_state=None, home_reason=None)
     tx.emit(actor=actor, action="group.reopened", account_id=row.account_id, group_id=row.id)
     group_homes.touch(tx, row.home)
 
 
 def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool:
-    """Jobs with these keys are about to be submitted into the group. True: it is watched."""
+    """Prepare for jobs with these keys, which the caller submits into the group. True if the group is watched."""
     found = _watch_if_subscribed(tx, group_id)
     row = None if found is None else group_rows.join_group(tx, found)
-    # Not even an admin's jobs go into somebody else's group: its results are for its owner.
+    # Not even administrators submit into the groups of others, whose owners would get the results.
     if row is None or row.account_id != account_id:
         raise NotFound("There is no such group, or it is not yours.", field="group_id")
     if row.expected and keys:
@@ -112,11 +109,11 @@ def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool
 
 
 def _watch_if_subscribed(tx: Tx, group_id: str) -> GroupRow | None:
-    """A webhook may be younger than a group in which nothing was open when it was made."""
+    """Watch the group if its account has a webhook for groups. A new webhook does not watch groups without open jobs."""
     row = group_rows.get_group(tx.connection, group_id)
     if row is None or row.watched or row.kind not in groups.SHOWN:
         return row
-    if not webhook_rows.hears_of_groups(tx.connection, row.account_id):
+    if not webhook_rows.wants_groups(tx.connection, row.account_id):
         return row
     locked = group_rows.lock_group(tx, group_id)
     assert locked is not None
@@ -124,38 +121,40 @@ def _watch_if_subscribed(tx: Tx, group_id: str) -> GroupRow | None:
     return group_rows.get_group(tx.connection, group_id)
 
 
-# what clients say
-
-
 async def register(
     hub: Hub, principal: Principal, group_id: str, *, request: RegisterKeysRequest, remembered: Remembered
 ) -> RegisterKeysReply:
-    snapshot = take(hub, [principal.account_id])
-
-    def effect(tx: Tx, changes: StorageChanges) -> RegisterKeysReply:
+    def effect(tx: JobTx) -> RegisterKeysReply:
         row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
         expected = {entry.key: entry for entry in request.keys}
         known = group_rows.get_expected(tx.connection, group_id, expected)
         fresh = [entry for key, entry in expected.items() if key not in known]
-        most = snapshot.settings.group_keys_max
+        most = tx.snapshot.settings.group_keys_max
         if row.expected + len(fresh) > most:
             raise TooLarge(f"A group may expect {most} keys at most.", field="keys")
-        words = sum(len(entry.key) for entry in fresh) + sum(
-            len(_words(entry) or "") for entry in expected.values()
-        )
-        storage_quota.check_words(tx, row.account_id, more=words, snapshot=snapshot, changes=changes)
+        sizes = [*(len(entry.key) for entry in fresh), *(len(_meta(entry) or "") for entry in expected.values())]
+        _check_space(tx, row, more=sum(sizes))
         _insert(tx, row, fresh, actor=principal.account_id)
-        changed = {key: _words(expected[key]) for key in known if expected[key].meta is not None}
+        changed = {key: _meta(expected[key]) for key in known if expected[key].meta is not None}
         group_rows.set_meta(tx, group_id, changed)
-        return RegisterKeysReply(
-            added=len(fresh), updated=len(expected) - len(fresh), expected=row.expected + len(fresh)
-        )
+        updated = len(expected) - len(fresh)
+        return RegisterKeysReply(added=len(fresh), updated=updated, expected=row.expected + len(fresh))
 
-    def unit(tx: Tx) -> tuple[RegisterKeysReply, StorageChanges]:
-        changes = StorageChanges()
-        return once(tx, remembered, lambda: effect(tx, changes), model=RegisterKeysReply), changes
+    return await _write(hub, principal, effect, remembered=remembered, model=RegisterKeysReply)
 
-    return storage_quota.follow_and_reply(hub, await hub.store.write(unit))
+
+async def _write(
+    hub: Hub, principal: Principal, effect: Callable[[JobTx], M], *, remembered: Remembered, model: type[M]
+) -> M:
+    def unit(tx: JobTx) -> tuple[M, StorageChanges]:
+        return once(tx, remembered, lambda: effect(tx), model=model), tx.settlement.storage
+
+    return storage_quota.apply_and_reply(hub, await write(hub, unit, take(hub, [principal.account_id])))
+
+
+def _check_space(tx: JobTx, row: GroupRow, *, more: int) -> None:
+    changes = tx.settlement.storage
+    storage_quota.check_group_text(tx, row.account_id, more=more, snapshot=tx.snapshot, changes=changes)
 
 
 def _insert(tx: Tx, row: GroupRow, entries: Sequence[ExpectedKey], *, actor: str) -> None:
@@ -163,56 +162,42 @@ def _insert(tx: Tx, row: GroupRow, entries: Sequence[ExpectedKey], *, actor: str
         return
     working = group_rows.keys_of_jobs(tx.connection, row.id, [entry.key for entry in entries])
     rows = [
-        {
-            "group_id": row.id,
-            "key": entry.key,
-            "state": HAS_JOB if entry.key in working else PENDING,
-            "meta": _words(entry),
-        }
+        {"key": entry.key, "state": HAS_JOB if entry.key in working else PENDING, "meta": _meta(entry)}
         for entry in entries
     ]
-    group_rows.insert_expected(tx, rows)
+    group_rows.insert_expected(tx, row.id, rows)
     group_rows.set_group(tx, row.id, expected=row.expected + len(rows))
     if row.completed_at_ms is not None and len(working) < len(rows):
         _reopen(tx, row, actor=actor)
     watch(tx, row)
-    data = json.dumps({"keys": len(rows)})
+    data = {"keys": len(rows)}
     tx.emit(actor=actor, action="group.registered", account_id=row.account_id, group_id=row.id, data=data)
 
 
-def _words(entry: ExpectedKey) -> str | None:
+def _meta(entry: ExpectedKey) -> str | None:
     return None if entry.meta is None else json.dumps(entry.meta)
 
 
 async def report(
     hub: Hub, principal: Principal, group_id: str, *, request: KeyReportsRequest, remembered: Remembered
 ) -> KeyReportsReply:
-    """How keys without a job ended. The first report of a key stands; the others are counted."""
+    """Record outcomes of keys without a job. The first report of a key counts; further ones are counted as duplicates."""
 
-    snapshot = take(hub, [principal.account_id])
-
-    def effect(tx: Tx, changes: StorageChanges) -> KeyReportsReply:
+    def effect(tx: JobTx) -> KeyReportsReply:
         row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
         verdicts, ends, again = _judge(tx, row, request.reports)
-        words = sum(len(end["value"] or "") + len(end["words"] or "") for end in ends)
-        storage_quota.check_words(tx, row.account_id, more=words, snapshot=snapshot, changes=changes)
+        _check_space(tx, row, more=sum(len(end["value"] or "") + len(end["words"] or "") for end in ends))
         groups.end_keys(tx, row, ends, actor=principal.account_id)
-        if again:
-            group_rows.add_duplicates(tx, group_id, sum(again.values()))
-            group_rows.count_duplicates(tx, group_id, again)
+        group_rows.count_duplicates(tx, group_id, again)
         return KeyReportsReply(verdicts=verdicts)
 
-    def unit(tx: Tx) -> tuple[KeyReportsReply, StorageChanges]:
-        changes = StorageChanges()
-        return once(tx, remembered, lambda: effect(tx, changes), model=KeyReportsReply), changes
-
-    return storage_quota.follow_and_reply(hub, await hub.store.write(unit))
+    return await _write(hub, principal, effect, remembered=remembered, model=KeyReportsReply)
 
 
 def _judge(
     tx: Tx, row: GroupRow, reports: Sequence[KeyReport]
 ) -> tuple[list[KeyVerdict], list[dict[str, str | None]], dict[str, int]]:
-    """The verdict on each, those that stand, and how often each of the other keys was reported again."""
+    """The verdict on each report, the reports that count, and by key the number of duplicates."""
     known = group_rows.get_expected(tx.connection, row.id, {report.key for report in reports})
     verdicts: list[KeyVerdict] = []
     ends: dict[str, dict[str, str | None]] = {}
@@ -222,12 +207,8 @@ def _judge(
         if expected is None:
             verdicts.append(KeyVerdict(key=report.key, verdict="unknown"))
         elif expected.state == PENDING and report.key not in ends:
-            ends[report.key] = {
-                "name": report.key,
-                "outcome": report.outcome,
-                "value": report.result,
-                "words": report.error,
-            }
+            end = {"name": report.key, "outcome": report.outcome, "value": report.result, "words": report.error}
+            ends[report.key] = end
             verdicts.append(KeyVerdict(key=report.key, verdict="accepted"))
         else:
             again[report.key] = again.get(report.key, 0) + 1
@@ -236,28 +217,18 @@ def _judge(
     return verdicts, list(ends.values()), again
 
 
-async def return_home(
-    hub: Hub, principal: Principal, group_id: str, *, request: ReturnHomeRequest
-) -> GroupView:
-    """Ask for it, now or later; ask again; change the home; or call it off."""
+async def return_home(hub: Hub, principal: Principal, group_id: str, *, request: ReturnHomeRequest) -> GroupView:
+    """Have the results delivered to the group's home, now or when it is complete; change the home; or cancel that."""
 
     def unit(tx: Tx) -> None:
         row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
         home = row.home
         if request.home is not None or (request.enabled and home is None):
             home = group_homes.find(tx.connection, row.account_id, request.home)
-        group_homes.touch(tx, row.home)  # which may have to stop
-        group_rows.set_group(
-            tx, group_id, home=home, return_home=request.enabled, home_state=None, home_reason=None
-        )
+        group_homes.touch(tx, row.home)  # it may have to stop
+        group_rows.set_group(tx, group_id, home=home, return_home=request.enabled, home_state=None, home_reason=None)
         action = "group.return_home" if request.enabled else "group.return_home_cancelled"
-        tx.emit(
-            actor=principal.account_id,
-            action=action,
-            account_id=row.account_id,
-            group_id=group_id,
-            node_id=home,
-        )
+        tx.emit(actor=principal.account_id, action=action, account_id=row.account_id, group_id=group_id, node_id=home)
         if request.enabled:
             watch(tx, row)
         changed = group_rows.get_group(tx.connection, group_id)
@@ -268,26 +239,23 @@ async def return_home(
     return await groups.get(hub, principal, group_id)
 
 
-# waiting for it
-
-
 async def drain(hub: Hub, principal: Principal, group_id: str, *, wait_ms: int) -> GroupView:
-    """The group when it is complete, or as it is when the time is over."""
+    """Wait until the group is complete, or the time is over."""
     deadline_ms = hub.now_ms() + wait_ms
     row = await hub.store.read(lambda connection: groups.owned(connection, principal, group_id))
-    # Every result is news to who waits for a group that is not watched; of the others there is one word at the end.
+    # A watched group fires its own topic when it is complete; of other groups, every result has to be looked at.
     topics = [_complete_topic(group_id)] + ([] if row.watched else [f"group:{group_id}"])
     while True:
         with hub.signals.watch(*topics) as watch_:
             began_ms = hub.now_ms()
             done = await hub.store.read(lambda connection: _is_complete(connection, group_id))
-            looked_s = (hub.now_ms() - began_ms) / 1000
+            took_s = (hub.now_ms() - began_ms) / 1000
             left_ms = deadline_ms - hub.now_ms()
             if done or left_ms <= 0 or hub.process.stopping:
                 return await groups.get(hub, principal, group_id)
             await watch_.wait(left_ms / 1000)
         if not row.watched:
-            await asyncio.sleep(min(max(_LOOK_AGAIN_S, looked_s * _LOOKED), left_ms / 1000))
+            await asyncio.sleep(min(max(_PAUSE_S, took_s * _PAUSE_FACTOR), left_ms / 1000))
 
 
 def _is_complete(connection: Connection, group_id: str) -> bool:

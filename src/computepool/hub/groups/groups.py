@@ -1,4 +1,4 @@
-"""Groups: jobs that belong together, their counts and their stream of results. What completes them is in collector.py."""
+"""Groups: jobs that belong together, with their counts and their stream of results. collector.py completes them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,21 @@ from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import ExpectedKeyRow, GroupJobRow, GroupRow, ResultRow
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.idempotency import Remembered, write_once
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions, views
 from computepool.hub.jobs.running import children
 from computepool.hub.jobs.running.children import Parent
-from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
-from computepool.hub.settlement import after_commit, follow_ups
-from computepool.hub.snapshot import Snapshot, write
+from computepool.hub.settlement import follow_ups
 from computepool.protocol.jobs.groups import GroupPage, GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import JobResult
 
-#: Groups a person made on purpose; an SDK client's own session is listed only when asked for.
+#: Kinds of groups that people create on purpose; an SDK client's own session is listed only on request.
 SHOWN = ("group", "map", "slices")
-#: How a key without a job is counted while nothing is known of it.
-EXPECTED = "expected"
+EXPECTED = "expected"  #: the state of a key without a job that nobody has reported
 _CANCEL_BATCH = 500
 _CANCEL_ROUNDS = 20
 _OWNERS_MAX = 100_000
@@ -43,8 +40,8 @@ _Sized = TypeVar("_Sized", ResultRow, GroupJobRow, ExpectedKeyRow)
 
 
 def view(connection: Connection, row: GroupRow, *, hub: Hub | None = None) -> dict[str, Any]:
-    """The fields of a GroupView; with the hub it is known whether its home is there."""
-    # Keys first: one that becomes a job in between is counted twice, never not at all.
+    """The fields of a GroupView; with `hub`, also whether its home is online."""
+    # Keys first: a key that gets a job in between is counted twice, which is better than not at all.
     keys = group_rows.count_keys(connection, row.id) if row.expected else {}
     counts = job_rows.count_group(connection, row.id)
     for state, count in keys.items():
@@ -67,14 +64,9 @@ def view(connection: Connection, row: GroupRow, *, hub: Hub | None = None) -> di
 
 
 async def create(
-    hub: Hub,
-    principal: Principal,
-    request: GroupRequest,
-    *,
-    remembered: Remembered,
-    parent: Parent | None = None,
+    hub: Hub, principal: Principal, request: GroupRequest, *, remembered: Remembered, parent: Parent | None = None
 ) -> GroupView:
-    """`parent`: the running job that makes it, for jobs that it submits."""
+    """`parent`: the running job that creates it."""
     await storage_quota.check_group(hub, principal.account_id)
     group_id, settings = new_id(hub.clock, "grp"), hub.settings
 
@@ -91,7 +83,7 @@ async def create(
             home=home,
             return_home=request.return_home,
             watched=request.return_home
-            or (request.kind in SHOWN and webhook_rows.hears_of_groups(tx.connection, account)),
+            or (request.kind in SHOWN and webhook_rows.wants_groups(tx.connection, account)),
         )
         tx.emit(actor=account, action="group.created", account_id=account, group_id=group_id)
         if parent is not None:
@@ -100,7 +92,7 @@ async def create(
         assert row is not None
         return GroupView(**view(tx.connection, row))
 
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=GroupView))
+    return await write_once(hub, remembered, effect, model=GroupView)
 
 
 def owned(connection: Connection, principal: Principal, group_id: str) -> GroupRow:
@@ -112,14 +104,14 @@ def owned_row(principal: Principal, row: GroupRow | None) -> GroupRow:
 
 
 async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
-    """A group's owner never changes, so a result stream asks the store about it once."""
-    owner = hub.jobs.group_owners.get(group_id)
+    """A group's owner never changes, so the store is asked once."""
+    owner = hub.groups.owners.get(group_id)
     if owner is None:
         row = await hub.store.read(lambda connection: owned(connection, principal, group_id))
         owner = row.account_id
-        if len(hub.jobs.group_owners) >= _OWNERS_MAX:
-            hub.jobs.group_owners.clear()
-        hub.jobs.group_owners[group_id] = owner
+        if len(hub.groups.owners) >= _OWNERS_MAX:
+            hub.groups.owners.clear()
+        hub.groups.owners[group_id] = owner
     access.check_owner(principal, owner, what="group")
 
 
@@ -129,93 +121,95 @@ async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     )
 
 
-async def search(
-    hub: Hub, principal: Principal, text: str, *, kind: str | None, after: str | None, limit: int
+async def page(
+    hub: Hub, principal: Principal, *, kind: str | None, name: str | None, text: str, after: str | None, limit: int
 ) -> GroupPage:
-    """By a part of the name."""
+    """`text`: a part of the name."""
+    which: dict[str, Any] = {"kinds": SHOWN if kind is None else (kind,), "before": after, "limit": limit}
 
     def load(connection: Connection) -> GroupPage:
-        rows, seen = group_rows.search_groups(
-            connection,
-            text,
-            account_id=access.scope(principal),
-            kinds=SHOWN if kind is None else (kind,),
-            before=after,
-            limit=limit,
-        )
+        if text:
+            rows, seen = group_rows.search_groups(connection, text, account_id=access.scope(principal), **which)
+        else:
+            rows = group_rows.list_groups(connection, name=name, account_id=access.scope(principal), **which)
+            seen = rows[-1].id if len(rows) == limit else None
         return GroupPage(groups=[GroupView(**view(connection, row)) for row in rows], next=seen)
 
     return await hub.store.read(load)
 
 
-async def page(
-    hub: Hub, principal: Principal, *, kind: str | None, name: str | None, after: str | None, limit: int
-) -> GroupPage:
-    def load(connection: Connection) -> list[GroupView]:
-        rows = group_rows.list_groups(
-            connection,
-            account_id=access.scope(principal),
-            kinds=SHOWN if kind is None else (kind,),
-            name=name,
-            before=after,
-            limit=limit,
-        )
-        return [GroupView(**view(connection, row)) for row in rows]
-
-    groups = await hub.store.read(load)
-    return GroupPage(groups=groups, next=groups[-1].id if len(groups) == limit else None)
-
-
-async def results(
-    hub: Hub, principal: Principal, group_id: str, *, after: int, limit: int, wait_ms: int
-) -> ResultPage:
-    """What finished since the cursor; waits for the first new one if asked to."""
+async def results(hub: Hub, principal: Principal, group_id: str, *, after: int, limit: int, wait_ms: int) -> ResultPage:
+    """Results after the cursor; with `wait_ms`, wait for the first."""
     await check_owner(hub, principal, group_id)
-
-    def load(connection: Connection) -> list[JobResult]:
-        return _load_results(hub, connection, group_id, after=after, limit=limit)
+    left_ms = await _wait_for_news(hub, group_id, after=after, wait_ms=wait_ms)
+    load = partial(_load_results, hub, group_id=group_id, after=after, limit=limit)
 
     async def look() -> tuple[list[JobResult], bool]:
-        found = await hub.store.read(load)
+        watch = hub.signals.watch(_topic(group_id))
+        try:
+            found, complete = hub.store.read_now(load)
+        except BaseException:
+            watch.close()
+            raise
+        if found and complete:
+            hub.groups.nothing_new.keep(group_id, found[-1].seq, watch)
+        else:
+            watch.close()
         return found, bool(found)
 
-    found = await hub.long_poll(look, f"group:{group_id}", wait_ms=wait_ms)
+    found = await hub.long_poll(look, _topic(group_id), wait_ms=left_ms)
     if not found:
-        # Who hears that nothing is open asks no more. So once more, in this order: what ended since is among the results.
+        # A client that hears that nothing is unfinished stops asking. So read the results once more after counting.
         pending = await unfinished(hub, group_id)
-        found = await hub.store.read(load) if pending == 0 else []
+        found, _ = await hub.store.read(load) if pending == 0 else ([], True)
         if not found:
             return ResultPage(results=[], cursor=after, open=pending)
     return ResultPage(results=found, cursor=found[-1].seq)
 
 
+def _topic(group_id: str) -> str:
+    return f"group:{group_id}"
+
+
+async def _wait_for_news(hub: Hub, group_id: str, *, after: int, wait_ms: int) -> int:
+    """Wait without reading the store, if it is known that there is nothing after this cursor yet. Returns the time that is
+    left to wait."""
+    watch = hub.groups.nothing_new.take(group_id, after)
+    if watch is None:
+        return wait_ms
+    began_ms = hub.now_ms()
+    with watch:
+        if not wait_ms or hub.process.stopping or not await watch.wait(wait_ms / 1000):
+            return 0
+    return max(0, began_ms + wait_ms - hub.now_ms())
+
+
 def _load_results(
-    hub: Hub, connection: Connection, group_id: str, *, after: int, limit: int
-) -> list[JobResult]:
-    rows = within(
-        group_rows.list_results(connection, group_id=group_id, after=after, limit=limit),
-        hub.settings.result_page_bytes,
-    )
-    outputs = artifact_rows.outputs_of(connection, [row.id for row in rows if row.has_job]) if rows else {}
-    reported_keys = {
-        row.seq: str(json.loads(row.event_data or "{}")["key"]) for row in rows if not row.has_job
-    }
+    hub: Hub, connection: Connection, *, group_id: str, after: int, limit: int
+) -> tuple[list[JobResult], bool]:
+    """With whether these are all that there are."""
+    listed = group_rows.list_results(connection, group_id=group_id, after=after, limit=limit)
+    rows = within(listed, hub.settings.result_page_bytes)
+    with_outputs = [row.id for row in rows if row.has_outputs]
+    outputs = artifact_rows.outputs_of(connection, with_outputs) if with_outputs else {}
+    reported_keys = {row.seq: str(json.loads(row.event_data or "{}")["key"]) for row in rows if not row.has_job}
     keys = group_rows.get_expected(connection, group_id, set(reported_keys.values())) if reported_keys else {}
-    return [
+    found = [
         views.job_result(row, seq=row.seq, outputs=outputs)
         if row.has_job
         else key_result(keys[reported_keys[row.seq]], seq=row.seq)
         for row in rows
     ]
+    return found, len(rows) == len(listed) < limit
 
 
 def key_result(row: ExpectedKeyRow, *, seq: int) -> JobResult:
-    """Of a key that was reported from outside: there is no job."""
+    """For a key without a job that was reported from outside."""
     return JobResult.from_attributes(row, seq=seq, job_id="", reason=Reason.REPORTED)
 
 
 def within(rows: Sequence[_Sized], bytes_max: int) -> list[_Sized]:
-    """As many as fit a reply of sensible size, and at least one: the cursor brings the rest."""
+    """As many rows as fit into one reply, but at least one; the cursor brings the rest."""
     kept: list[_Sized] = []
     for row in rows:
         bytes_max -= len(row.result or "") + len(row.error or "")
@@ -227,7 +221,7 @@ def within(rows: Sequence[_Sized], bytes_max: int) -> list[_Sized]:
 
 async def unfinished(hub: Hub, group_id: str) -> int:
     def load(connection: Connection) -> int:
-        keys = group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)  # first, as in `view`
+        keys = group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)  # keys first, as in `view`
         counts = job_rows.count_group(connection, group_id)
         return keys + sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
 
@@ -235,37 +229,20 @@ async def unfinished(hub: Hub, group_id: str) -> int:
 
 
 async def cancel(hub: Hub, principal: Principal, group_id: str) -> GroupView:
-    """Cancel every unfinished job of the group, in batches, so that a huge group does not hold the store.
-
-    Keys that nobody has reported fail with it: nobody will wait for them any more.
-    """
+    """Cancel every unfinished job of the group, in batches, so that other writes need not wait for a huge group. Keys without
+    a job fail."""
     await hub.store.read(lambda connection: owned(connection, principal, group_id))
-    for _ in range(_CANCEL_ROUNDS):  # somebody may still be submitting into it
+    for _ in range(_CANCEL_ROUNDS):  # more jobs may be submitted meanwhile
         job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
         if not job_ids:
             break
         for start in range(0, len(job_ids), _CANCEL_BATCH):
             batch = job_ids[start : start + _CANCEL_BATCH]
-            unit = partial(_cancel_batch, job_ids=batch, by=principal)
-            await after_commit.follow(hub, await write(hub, unit))
+            cancel_all = partial(transitions.cancel, actor=principal.account_id, reason=Reason.CANCELLED_BY_USER)
+            await follow_ups.commit(hub, partial(cancel_all, job_ids=batch))
     while await hub.store.write(lambda tx: _fail_keys(tx, group_id, principal)):
         pass
     return await get(hub, principal, group_id)
-
-
-def _cancel_batch(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], by: Principal) -> Settlement:
-    effects = Effects()
-    for row in job_rows.lock_jobs(tx, job_ids).values():
-        if JobState(row.state) not in TERMINAL:
-            transitions.finish(
-                tx,
-                row,
-                JobState.CANCELLED,
-                actor=by.account_id,
-                reason=Reason.CANCELLED_BY_USER,
-                effects=effects,
-            )
-    return follow_ups.follow(tx, snapshot, effects)
 
 
 def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:
@@ -273,29 +250,20 @@ def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:
     row = owned_row(principal, group_rows.lock_group(tx, group_id))
     keys = group_rows.pending_keys(tx.connection, group_id, limit=_CANCEL_BATCH)
     ends = [
-        {"name": key, "outcome": group_rows.FAILED, "value": None, "words": "The group was cancelled."}
-        for key in keys
+        {"name": key, "outcome": group_rows.FAILED, "value": None, "words": "The group was cancelled."} for key in keys
     ]
     end_keys(tx, row, ends, actor=principal.account_id)
     return len(keys) == _CANCEL_BATCH
 
 
 def end_keys(tx: Tx, row: GroupRow, ends: Sequence[dict[str, Any]], *, actor: str) -> None:
-    """Keys without a job are over. The caller holds the group, and knows that they were pending."""
+    """Record the outcomes of keys without a job. The caller has locked the group, and knows that they were pending."""
     if not ends:
         return
     group_rows.report(tx, row.id, ends)
+    emit = partial(tx.emit, actor=actor, account_id=row.account_id, group_id=row.id, reason=Reason.REPORTED.value)
     for end in ends:
-        tx.emit(
-            actor=actor,
-            action=f"key.{end['outcome']}",
-            final=True,
-            account_id=row.account_id,
-            group_id=row.id,
-            before=EXPECTED,
-            after=end["outcome"],
-            reason=Reason.REPORTED.value,
-            data=json.dumps({"key": end["name"]}),
-        )
+        outcome, data = end["outcome"], {"key": end["name"]}
+        emit(action=f"key.{outcome}", final=True, before=EXPECTED, after=outcome, data=data)
     tx.touch(f"group:{row.id}", "events")
-    tx.closing.add(row.id)
+    tx.changed_groups.add(row.id)

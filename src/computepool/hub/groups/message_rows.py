@@ -1,4 +1,4 @@
-"""Messages of running jobs to their group's collector."""
+"""Rows of messages that running jobs send to their group's collector."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ def last(connection: Connection, group_id: str) -> int:
     return int(connection.execute(statement).scalar_one())
 
 
-def insert(
-    tx: Tx, *, group_id: str, job_id: str, attempt_no: int, seq: int, value: str, account_id: str
-) -> int:
-    """Its number. The group is locked, so that numbers are given in the order in which they become visible."""
+def insert(tx: Tx, *, group_id: str, job_id: str, attempt_no: int, seq: int, value: str, account_id: str) -> int:
+    """Returns its number. The caller has locked the group, so that messages become visible in the order of their numbers."""
     number = last(tx.connection, group_id) + 1
     row = {"group_id": group_id, "number": number, "job_id": job_id, "attempt_no": attempt_no, "seq": seq}
     tx.connection.execute(messages.insert().values(**row, value=value, at_ms=tx.now_ms))
@@ -54,6 +52,6 @@ def page(connection: Connection, group_id: str, *, after: int, limit: int) -> li
 
 
 def newest(connection: Connection, group_id: str, *, limit: int) -> list[MessageRow]:
-    """The oldest of them first."""
+    """The newest messages, in order."""
     statement = MessageRow.select().where(messages.c.group_id == group_id)
     return MessageRow.all(connection.execute(statement.order_by(messages.c.number.desc()).limit(limit)))[::-1]

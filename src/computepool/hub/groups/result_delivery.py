@@ -1,6 +1,6 @@
-"""A home node fetches its group: what it is to bring, why it could not, and that it has arrived.
+"""Result delivery: a group's home node fetches its results, and reports problems and the arrival.
 
-Only the node that is the group's home, of the account whose group it is, and only while the group waits for it.
+Only the home node may do this, if it belongs to the group's account, and while the group waits for it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from computepool.protocol.jobs.groups import (
 )
 
 
-def _mine(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
+def _check_home(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
     if row is None or row.home != node.node_id or row.account_id != node.owner or not row.return_home:
         raise NotFound("There is no such group, or this node is not its home.")
     return row
 
 
-def _coming(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
-    row = _mine(node, row)
+def _check_waiting(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
+    row = _check_home(node, row)
     if row.home_state != WAITING:
         raise NotFound("The group is not waiting for delivery.")
     return row
@@ -40,7 +40,7 @@ def _coming(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
 
 async def get(hub: Hub, node: NodePrincipal, group_id: str) -> ResultDeliveryView:
     def load(connection: Connection) -> ResultDeliveryView:
-        row = _coming(node, group_rows.get_group(connection, group_id))
+        row = _check_waiting(node, group_rows.get_group(connection, group_id))
         files, size = group_rows.count_files(connection, group_id)
         return ResultDeliveryView(
             summary=summaries.summarise(hub, connection, row),
@@ -55,7 +55,7 @@ async def get(hub: Hub, node: NodePrincipal, group_id: str) -> ResultDeliveryVie
 
 async def items(hub: Hub, node: NodePrincipal, group_id: str, *, after: str | None, limit: int) -> ItemPage:
     def load(connection: Connection) -> ItemPage:
-        _coming(node, group_rows.get_group(connection, group_id))
+        _check_waiting(node, group_rows.get_group(connection, group_id))
         return summaries.load(
             connection,
             group_id,
@@ -69,10 +69,10 @@ async def items(hub: Hub, node: NodePrincipal, group_id: str, *, after: str | No
 
 
 async def report_problem(hub: Hub, node: NodePrincipal, group_id: str, *, request: DeliveryProblem) -> None:
-    """Why it is not home yet, for people to see. The node goes on trying."""
+    """Show people why delivery has not succeeded yet. The node keeps trying."""
 
     def unit(tx: Tx) -> None:
-        row = _mine(node, group_rows.lock_group(tx, group_id))
+        row = _check_home(node, group_rows.lock_group(tx, group_id))
         if row.home_state != WAITING or row.rounds != request.round:
             return
         group_rows.set_group(tx, group_id, home_reason=request.reason, home_at_ms=tx.now_ms)
@@ -82,30 +82,22 @@ async def report_problem(hub: Hub, node: NodePrincipal, group_id: str, *, reques
     await hub.store.write(unit)
 
 
-async def record_arrival(
-    hub: Hub, node: NodePrincipal, group_id: str, *, request: ArrivalRequest
-) -> ArrivalReply:
-    """Recorded once. Nothing of what there is may be missing: a node that lost a page on the way starts again. It may have
-    more, from when there was more at the hub.
-    """
+async def record_arrival(hub: Hub, node: NodePrincipal, group_id: str, *, request: ArrivalRequest) -> ArrivalReply:
+    """Record the arrival, once, if nothing is missing: a node that missed a page has to start again. It may have more than the
+    hub, which may have deleted files since."""
     expected = await hub.store.read(lambda connection: _expect(connection, node, group_id))
     if expected is not None:
         _compare(expected, request)
 
     def unit(tx: Tx) -> ArrivalReply:
-        row = _mine(node, group_rows.lock_group(tx, group_id))
+        row = _check_home(node, group_rows.lock_group(tx, group_id))
         if row.home_state != WAITING or row.rounds != request.round:
             return ArrivalReply(recorded=False)
         fields = request.model_dump(include={"items", "files", "bytes", "folder"})
-        # Where the owner keeps data is the owner's: shown with the group, and not told to who reads events.
+        # The path is private to the owner: it is shown with the group, but not in events.
         kept = fields if request.path is None else {**fields, "path": request.path}
         group_rows.set_group(
-            tx,
-            group_id,
-            home_state=ARRIVED,
-            home_at_ms=tx.now_ms,
-            home_reason=None,
-            home_arrival=json.dumps(kept),
+            tx, group_id, home_state=ARRIVED, home_at_ms=tx.now_ms, home_reason=None, home_arrival=json.dumps(kept)
         )
         _emit(tx, row, node, action="group.home", data={**fields, "manifest": request.manifest})
         tx.touch(f"group:{group_id}")
@@ -118,9 +110,9 @@ async def record_arrival(
 def _expect(
     connection: Connection, node: NodePrincipal, group_id: str
 ) -> tuple[int, tuple[int, int], list[str]] | None:
-    """What there is to bring; None when nobody waits for it any more. Counted outside the transaction that records
-    it, because it takes long for a large group; of a complete group it does not change."""
-    row = _mine(node, group_rows.get_group(connection, group_id))
+    """The numbers of items, files and bytes, and the digests that have to arrive; None if the group no longer waits. Read
+    outside the transaction that records the arrival, because that takes long for a large group, and it does not change."""
+    row = _check_home(node, group_rows.get_group(connection, group_id))
     if row.home_state != WAITING:
         return None
     return (
@@ -140,7 +132,7 @@ def _compare(expected: tuple[int, tuple[int, int], list[str]], request: ArrivalR
             field="files",
         )
     delivered = set(request.digests)
-    # Of very many files both name the first ones only.
+    # If there are very many files, both name only the first.
     last = max(delivered) if len(request.digests) == DIGESTS_MAX else None
     if not all(digest in delivered or (last is not None and digest > last) for digest in digests):
         raise Conflict("The delivered files are not those of the group.", field="digests")
@@ -148,10 +140,5 @@ def _compare(expected: tuple[int, tuple[int, int], list[str]], request: ArrivalR
 
 def _emit(tx: Tx, row: GroupRow, node: NodePrincipal, *, action: str, data: dict[str, object]) -> None:
     tx.emit(
-        actor=node.node_id,
-        action=action,
-        account_id=row.account_id,
-        group_id=row.id,
-        node_id=node.node_id,
-        data=json.dumps(data),
+        actor=node.node_id, action=action, account_id=row.account_id, group_id=row.id, node_id=node.node_id, data=data
     )

@@ -50,9 +50,7 @@ router = guarded()
 
 
 @router.post("/groups", status_code=201, tags=["groups"], responses=refuses(404, 409))
-async def create_group(
-    body: GroupRequest, principal: Submitter, hub: HubDep, remembered: RememberedDep
-) -> GroupView:
+async def create_group(body: GroupRequest, principal: Submitter, hub: HubDep, remembered: RememberedDep) -> GroupView:
     """Create a group for related jobs."""
     return await groups.create(hub, principal, body, remembered=remembered)
 
@@ -64,22 +62,16 @@ async def list_groups(
     *,
     kind: Annotated[str | None, Query(pattern="^(map|slices|session|group)$")] = None,
     name: Annotated[
-        str | None,
-        Query(max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]+$", description="Of this name alone"),
+        str | None, Query(max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]+$", description="Of this name alone")
     ] = None,
     q: Annotated[
-        str,
-        Query(
-            max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]*$", description="A part of the name; or its id"
-        ),
+        str, Query(max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]*$", description="A part of the name; or its id")
     ] = "",
     after: Cursor = None,
     limit: Limit = 50,
 ) -> GroupPage:
     """List groups, newest first."""
-    if q.strip():
-        return await groups.search(hub, principal, q.strip(), kind=kind, after=after, limit=limit)
-    return await groups.page(hub, principal, kind=kind, name=name, after=after, limit=limit)
+    return await groups.page(hub, principal, kind=kind, name=name, text=q.strip(), after=after, limit=limit)
 
 
 @router.get("/groups/{group_id}", tags=["groups"], responses=refuses(404))
@@ -90,13 +82,7 @@ async def get_group(group_id: IdPath, principal: SignedIn, hub: HubDep) -> Group
 
 @router.get("/groups/{group_id}/results", tags=["groups"], responses=refuses(404))
 async def get_results(
-    group_id: IdPath,
-    principal: SignedIn,
-    hub: HubDep,
-    *,
-    after: Seq = 0,
-    wait_ms: WaitMs,
-    limit: Limit = PAGE_MAX,
+    group_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = PAGE_MAX
 ) -> ResultPage:
     """Get results in the order they finished, live by long poll."""
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
@@ -136,9 +122,7 @@ async def get_items(
     return await summaries.items(hub, principal, group_id, which=which, after=after, limit=limit)
 
 
-@router.get(
-    "/groups/{group_id}/states", tags=["groups"], responses=refuses(404), response_model_exclude_defaults=True
-)
+@router.get("/groups/{group_id}/states", tags=["groups"], responses=refuses(404), response_model_exclude_defaults=True)
 async def get_states(
     group_id: IdPath,
     principal: SignedIn,
@@ -188,14 +172,9 @@ async def report_keys(
 
 
 @router.post("/groups/{group_id}/return-home", tags=["groups"], responses=refuses(404, 409))
-async def return_home(
-    group_id: IdPath, body: ReturnHomeRequest, principal: MaySubmit, hub: HubDep
-) -> GroupView:
+async def return_home(group_id: IdPath, body: ReturnHomeRequest, principal: MaySubmit, hub: HubDep) -> GroupView:
     """Deliver the results to one of your nodes when the group is complete; repeat, redirect or cancel that."""
     return await collector.return_home(hub, principal, group_id, request=body)
-
-
-# the home node
 
 
 @router.get("/result-deliveries/{group_id}", tags=["agent"], responses=refuses(404))

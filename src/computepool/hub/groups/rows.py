@@ -1,7 +1,7 @@
-"""Groups: their rows, the keys they expect, and their jobs as the collector sees them.
+"""Rows of groups, of the keys that they expect, and of their jobs as the collector sees them.
 
-A group is *watched* when somebody wants to know that it is complete. Its jobs say so in their own rows, and an index
-holds those of them that are open: to find out costs the same however large the group is, and others pay nothing.
+If a group is *watched*, its jobs are marked in their own rows, and an index contains those that are open. So finding out
+whether it is complete costs the same for groups of any size, and nothing for unwatched groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import IS_PENDING, expected_jobs
-from computepool.hub.db.queries import count, set_where, there_is, values
+from computepool.hub.db.queries import any_row, before_cursor, count, matches, scalars, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_COMING_HOME,
@@ -34,18 +34,12 @@ from computepool.hub.jobs.rows import JobRow
 
 PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
 WAITING, ARRIVED = "waiting", "arrived"
-#: How many groups one search looks at.
+#: How many groups one search reads.
 SEARCH_WINDOW = 20_000
-#: What of a job goes home with its group.
+#: Artifacts of a job that are delivered to its group's home.
 _RESULT_ROLES = ("output", "result")
-
-
-#: Its home has not fetched it yet, and will: until then everything of it is kept.
-GOES_HOME = (
-    groups.c.return_home
-    & groups.c.home.is_not(None)
-    & (func.coalesce(groups.c.home_state, WAITING) == WAITING)
-)
+#: Groups that their homes have not fetched yet; until then all their artifacts are kept.
+GOES_HOME = groups.c.return_home & groups.c.home.is_not(None) & (func.coalesce(groups.c.home_state, WAITING) == WAITING)
 
 
 class GroupRow(TypedRow, of=groups):
@@ -81,13 +75,20 @@ class ExpectedKeyRow(TypedRow, of=expected_jobs):
 
 class ResultRow(
     TypedRow,
-    of=(events.c.seq, events.c.data.label("event_data"), jobs.c.id.is_not(None).label("has_job"), jobs),
+    of=(
+        events.c.seq,
+        events.c.data.label("event_data"),
+        jobs.c.id.is_not(None).label("has_job"),
+        exists().where(artifact_refs.c.job_id == jobs.c.id, artifact_refs.c.role == "output").label("has_outputs"),
+        jobs,
+    ),
 ):
-    """How a job of a group ended. Without a job: a key that was reported from outside, which `told` names."""
+    """How a job of a group ended; or, without a job, a key that was reported from outside, which `event_data` names."""
 
     seq: int
     event_data: str | None
     has_job: bool
+    has_outputs: bool
     id: str
     key: str | None
     item: int
@@ -112,13 +113,55 @@ class GroupJobRow(JobRow, of=(jobs, expected_jobs.c.meta, expected_jobs.c.duplic
 
 
 class JobStateRow(TypedRow, of=jobs):
-    """The least about a job, from rows that may hold large results."""
+    """Without the columns that may be large."""
 
     id: str
     key: str | None
     state: str
     bundled: int
     items_failed: int
+
+
+_BY_ID = GroupRow.select().where(groups.c.id == bindparam("group"))
+_GROUP = Prepared(_BY_ID)
+_LOCKED = Prepared(_BY_ID.with_for_update(key_share=True))
+_SHARED = Prepared(_BY_ID.with_for_update(read=True))
+_RESULTS = Prepared(
+    ResultRow.select()
+    .select_from(events)
+    .outerjoin(jobs, jobs.c.id == events.c.job_id)
+    .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("most"))
+)
+_WAITING = select(
+    exists().where(jobs.c.group_id == bindparam("group"), IS_WATCHED)
+    | exists().where(expected_jobs.c.group_id == bindparam("group"), IS_PENDING)
+)
+_SET_META = Prepared(
+    update(expected_jobs)
+    .where(expected_jobs.c.group_id == bindparam("group"), expected_jobs.c.key == bindparam("name"))
+    .values(meta=bindparam("words"))
+)
+_REPORT = Prepared(
+    update(expected_jobs)
+    .where(expected_jobs.c.group_id == bindparam("group"), expected_jobs.c.key == bindparam("name"), IS_PENDING)
+    .values(
+        state=bindparam("outcome"), result=bindparam("value"), error=bindparam("words"), reported_at_ms=bindparam("at")
+    )
+)
+_EXPECTED = Prepared(
+    lambda connection: select(nodes.c.id).where(
+        dialect.among_ids(connection.dialect.name, nodes.c.id),
+        exists().where(IS_COMING_HOME, groups.c.home == nodes.c.id),
+    )
+)
+_COMING_HOME = Prepared(
+    select(groups.c.id)
+    .where(IS_COMING_HOME, groups.c.home == bindparam("node"))
+    .order_by(groups.c.id)
+    .limit(bindparam("most"))
+)
 
 
 def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str, **columns: Any) -> None:
@@ -130,23 +173,19 @@ def get_group(connection: Connection, group_id: str) -> GroupRow | None:
     return GroupRow.one(_GROUP.first(connection, group=group_id))
 
 
-_BY_ID = GroupRow.select().where(groups.c.id == bindparam("group"))
-_GROUP = Prepared(_BY_ID)
-_LOCKED = Prepared(lambda connection: dialect.for_update(connection.dialect.name, _BY_ID))
-_SHARED = Prepared(lambda connection: dialect.for_share(connection.dialect.name, _BY_ID))
-
-
 def lock_group(tx: Tx, group_id: str) -> GroupRow | None:
-    """Nobody else registers, reports, submits into or completes it until the transaction ends."""
+    """Until the transaction ends, nothing else registers or reports keys, submits jobs into it, or completes it."""
     return GroupRow.one(_LOCKED.first(tx.connection, group=group_id))
 
 
 def join_group(tx: Tx, row: GroupRow) -> GroupRow | None:
-    """What it is, known as `row`, stays as it is now until the transaction ends. Others may submit into it at the same time,
-    unless it is watched: then its row may be written next, and two that share it would wait for each other.
+    """The group, known as `row`, which stays as it is until the transaction ends.
+
+    Several transactions may submit into an unwatched group at the same time. A watched one is locked, because its row may be
+    written next, and two transactions that share the row would wait for each other.
     """
     now: GroupRow | None = row
-    if not row.watched and tx.connection.dialect.name == "postgresql":  # on SQLite nobody else writes
+    if not row.watched and tx.connection.dialect.name == "postgresql":  # on SQLite there is only one writer
         now = GroupRow.one(_SHARED.first(tx.connection, group=row.id))
     return lock_group(tx, row.id) if now is not None and now.watched else now
 
@@ -168,23 +207,15 @@ def list_groups(
     limit: int,
     name: str | None = None,
 ) -> list[GroupRow]:
-    statement = _newest(account_id=account_id, kinds=kinds, before=before).limit(limit)
-    if name is not None:
-        statement = statement.where(groups.c.name == name)
-    return GroupRow.all(connection.execute(statement))
+    statement = _newest(account_id=account_id, kinds=kinds, before=before).where(matches(groups.c.name, name))
+    return GroupRow.all(connection.execute(statement.limit(limit)))
 
 
 def search_groups(
-    connection: Connection,
-    text: str,
-    *,
-    account_id: str | None,
-    kinds: Sequence[str],
-    before: str | None,
-    limit: int,
+    connection: Connection, text: str, *, account_id: str | None, kinds: Sequence[str], before: str | None, limit: int
 ) -> tuple[list[GroupRow], str | None]:
-    """Those with `text` in their name, or as their id. No index has that, so only so many are looked at in one go: the
-    second is the last one that was, when there may be more."""
+    """Groups with `text` in their name, or as their id; and the last group that was read, if there may be more. No index has
+    names, so only `SEARCH_WINDOW` rows are read."""
     newest = _newest(account_id=account_id, kinds=kinds, before=before)
     near = newest.limit(SEARCH_WINDOW).subquery("near")
     named = near.c.name.icontains(text, autoescape=True) | (near.c.id == text)
@@ -197,58 +228,30 @@ def search_groups(
 
 
 def _newest(*, account_id: str | None, kinds: Sequence[str], before: str | None) -> Select[Any]:
-    statement = GroupRow.select().where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc())
-    if account_id is not None:
-        statement = statement.where(groups.c.account_id == account_id)
-    if before is not None:
-        statement = statement.where(groups.c.id < before)
-    return statement
-
-
-# results, in the order in which they came
+    which = groups.c.kind.in_(kinds), matches(groups.c.account_id, account_id), before_cursor(groups.c.id, before)
+    return GroupRow.select().where(*which).order_by(groups.c.id.desc())
 
 
 def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> list[ResultRow]:
-    """What finished of a group."""
     return ResultRow.all(_RESULTS.rows(connection, group=group_id, after=after, most=limit))
 
 
-_RESULTS = Prepared(
-    ResultRow.select()
-    .select_from(events)
-    .outerjoin(jobs, jobs.c.id == events.c.job_id)
-    .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))
-    .order_by(events.c.seq)
-    .limit(bindparam("most"))
-)
-
-
-# is it complete?
-
-
 def watch_jobs(tx: Tx, group_id: str) -> None:
-    """Its open jobs, from now on. Those that end meanwhile hold their rows, so none is missed."""
+    """Mark its open jobs. Jobs that end meanwhile are locked, so none is missed."""
     set_where(tx, jobs, jobs.c.group_id == group_id, IS_OPEN, ~jobs.c.watched, watched=True)
 
 
 def is_waiting(connection: Connection, group_id: str) -> bool:
-    """Whether a watched group waits for anything."""
     return bool(connection.execute(_WAITING, {"group": group_id}).scalar())
 
 
-_WAITING = select(
-    exists().where(jobs.c.group_id == bindparam("group"), IS_WATCHED)
-    | exists().where(expected_jobs.c.group_id == bindparam("group"), IS_PENDING)
-)
-
-
 def is_open(connection: Connection, group_id: str) -> bool:
-    """The same of any group: whether one of its jobs is unfinished."""
-    return there_is(connection, jobs.c.group_id == group_id, IS_OPEN)
+    """Whether a job of the group, which need not be watched, is unfinished."""
+    return any_row(connection, jobs.c.group_id == group_id, IS_OPEN)
 
 
 def has_jobs(connection: Connection, group_id: str) -> bool:
-    return there_is(connection, jobs.c.group_id == group_id)
+    return any_row(connection, jobs.c.group_id == group_id)
 
 
 # expected keys
@@ -265,57 +268,31 @@ def keys_of_jobs(connection: Connection, group_id: str, keys: Iterable[str]) -> 
     return set(connection.execute(select(jobs.c.key).where(jobs.c.group_id == group_id, matching)).scalars())
 
 
-def insert_expected(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        tx.connection.execute(
-            expected_jobs.insert(), [{"registered_at_ms": tx.now_ms, **row} for row in rows]
-        )
-
-
-_SET_META = (
-    update(expected_jobs)
-    .where(expected_jobs.c.group_id == bindparam("group"), expected_jobs.c.key == bindparam("name"))
-    .values(meta=bindparam("words"))
-)
+def insert_expected(tx: Tx, group_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    shared = {"group_id": group_id, "registered_at_ms": tx.now_ms}
+    tx.connection.execute(expected_jobs.insert(), [{**shared, **row} for row in rows])
 
 
 def set_meta(tx: Tx, group_id: str, meta: Mapping[str, str | None]) -> None:
-    if meta:
-        rows = [{"group": group_id, "name": key, "words": text} for key, text in sorted(meta.items())]
-        tx.connection.execute(_SET_META, rows)
+    rows = [{"group": group_id, "name": key, "words": text} for key, text in sorted(meta.items())]
+    _SET_META.execute(tx.connection, rows)
 
 
 def give_to_jobs(tx: Tx, group_id: str, keys: Iterable[str]) -> None:
-    """Jobs with these keys were submitted: what becomes of the keys is what becomes of the jobs."""
+    """Jobs with these keys were submitted: from now on the jobs' outcomes are those of the keys."""
     matching = dialect.among(tx.connection, expected_jobs.c.key, keys)
     set_where(tx, expected_jobs, expected_jobs.c.group_id == group_id, IS_PENDING, matching, state=HAS_JOB)
 
 
-_REPORT = (
-    update(expected_jobs)
-    .where(
-        expected_jobs.c.group_id == bindparam("group"), expected_jobs.c.key == bindparam("name"), IS_PENDING
-    )
-    .values(
-        state=bindparam("outcome"),
-        result=bindparam("value"),
-        error=bindparam("words"),
-        reported_at_ms=bindparam("at"),
-    )
-)
-
-
 def report(tx: Tx, group_id: str, rows: Sequence[Mapping[str, Any]]) -> int:
-    """How keys ended that waited for it; returns how many did."""
-    if not rows:
-        return 0
-    rowcount = tx.connection.execute(
-        _REPORT, [{"group": group_id, "at": tx.now_ms, **row} for row in rows]
-    ).rowcount
-    return int(rowcount)
+    """Store the outcomes of pending keys; returns how many were pending."""
+    return _REPORT.execute(tx.connection, [{"group": group_id, "at": tx.now_ms, **row} for row in rows])
 
 
 def count_duplicates(tx: Tx, group_id: str, counts: Mapping[str, int]) -> None:
+    """Add to the counts of duplicate reports, given by key, and to their sum in the group."""
+    if counts:
+        add_duplicates(tx, group_id, sum(counts.values()))
     for key, again in sorted(counts.items()):
         one = expected_jobs.c.group_id == group_id, expected_jobs.c.key == key
         set_where(tx, expected_jobs, *one, duplicates=expected_jobs.c.duplicates + again)
@@ -328,7 +305,7 @@ def pending_keys(connection: Connection, group_id: str, *, limit: int) -> list[s
         .order_by(expected_jobs.c.key)
         .limit(limit)
     )
-    return values(connection, statement)
+    return scalars(connection, statement)
 
 
 def count_of_account(connection: Connection, account_id: str) -> int:
@@ -336,7 +313,7 @@ def count_of_account(connection: Connection, account_id: str) -> int:
 
 
 def words_of_account(connection: Connection, account_id: str) -> int:
-    """How long keys, their metadata and what was reported of them from outside are, in characters."""
+    """The length in characters of keys, their metadata, and what was reported for them from outside."""
     columns = (expected_jobs.c.key, expected_jobs.c.meta, expected_jobs.c.result, expected_jobs.c.error)
     each = sum((func.coalesce(func.length(column), 0) for column in columns[1:]), func.length(columns[0]))
     statement = (
@@ -348,7 +325,7 @@ def words_of_account(connection: Connection, account_id: str) -> int:
 
 
 def count_keys(connection: Connection, group_id: str) -> dict[str, int]:
-    """Those without a job, by state."""
+    """Keys without a job, by state."""
     statement = (
         select(expected_jobs.c.state, func.count().label("keys"))
         .where(expected_jobs.c.group_id == group_id, expected_jobs.c.state != HAS_JOB)
@@ -357,18 +334,16 @@ def count_keys(connection: Connection, group_id: str) -> dict[str, int]:
     return {row.state: row.keys for row in connection.execute(statement)}
 
 
-# pages of both
+# pages of jobs and keys
 
 
 def page_jobs(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
 ) -> list[GroupJobRow]:
-    """With `states`: those that have items which count as one of these."""
+    """With `states`, only jobs with items that count as one of these."""
     statement = (
         GroupJobRow.select()
-        .outerjoin(
-            expected_jobs, (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key)
-        )
+        .outerjoin(expected_jobs, (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key))
         .where(jobs.c.group_id == group_id, jobs.c.id > after)
         .order_by(jobs.c.id)
         .limit(limit)
@@ -383,10 +358,7 @@ def page_jobs(
 
 def page_job_states(connection: Connection, group_id: str, *, after: str, limit: int) -> list[JobStateRow]:
     statement = (
-        JobStateRow.select()
-        .where(jobs.c.group_id == group_id, jobs.c.id > after)
-        .order_by(jobs.c.id)
-        .limit(limit)
+        JobStateRow.select().where(jobs.c.group_id == group_id, jobs.c.id > after).order_by(jobs.c.id).limit(limit)
     )
     return JobStateRow.all(connection.execute(statement))
 
@@ -394,7 +366,6 @@ def page_job_states(connection: Connection, group_id: str, *, after: str, limit:
 def page_keys(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
 ) -> list[ExpectedKeyRow]:
-    """Keys without a job."""
     statement = (
         ExpectedKeyRow.select()
         .where(expected_jobs.c.group_id == group_id, expected_jobs.c.key > after)
@@ -405,32 +376,14 @@ def page_keys(
     return ExpectedKeyRow.all(connection.execute(statement))
 
 
-# home
-
-
 def coming_home(connection: Connection, *, node_id: str, limit: int) -> list[str]:
-    """Groups that wait for this node to fetch them, the oldest first."""
+    """Groups that wait for this node to fetch them, oldest first."""
     return [group_id for (group_id,) in _COMING_HOME.rows(connection, node=node_id, most=limit)]
 
 
 def with_groups_to_fetch(connection: Connection, node_ids: Sequence[str]) -> list[str]:
-    """Those of these nodes for which a group waits."""
+    """The given nodes for which a group waits."""
     return [node_id for (node_id,) in _EXPECTED.rows(connection, **dialect.ids(connection, node_ids))]
-
-
-def _expected(connection: Connection) -> Select[Any]:
-    waiting = select(groups.c.id).where(IS_COMING_HOME, groups.c.home == nodes.c.id)
-    matching = dialect.among_ids(connection.dialect.name, nodes.c.id)
-    return select(nodes.c.id).where(matching, waiting.exists())
-
-
-_EXPECTED = Prepared(_expected)
-_COMING_HOME = Prepared(
-    select(groups.c.id)
-    .where(IS_COMING_HOME, groups.c.home == bindparam("node"))
-    .order_by(groups.c.id)
-    .limit(bindparam("most"))
-)
 
 
 def count_items(connection: Connection, group_id: str) -> int:
@@ -457,7 +410,7 @@ def _digests(group_id: str) -> Select[Any]:
 
 
 def count_files(connection: Connection, group_id: str) -> tuple[int, int]:
-    """How many different artifacts its jobs left, and their bytes."""
+    """The number of different artifacts that its jobs produced, and their bytes."""
     found = _digests(group_id).subquery()
     statement = select(func.count(), func.coalesce(func.sum(artifacts.c.size), 0)).where(
         artifacts.c.digest.in_(select(found.c.digest))
@@ -467,12 +420,12 @@ def count_files(connection: Connection, group_id: str) -> tuple[int, int]:
 
 
 def digests_of(connection: Connection, group_id: str, *, limit: int) -> list[str]:
-    return values(connection, _digests(group_id).order_by(artifact_refs.c.digest).limit(limit))
+    return scalars(connection, _digests(group_id).order_by(artifact_refs.c.digest).limit(limit))
 
 
 def home_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
-    """A node may read what the jobs of a group left that it is fetching home, for its own owner."""
-    return there_is(
+    """A node may read artifacts of the groups of its owner whose home it is, while they wait to be fetched."""
+    return any_row(
         connection,
         artifact_refs.c.digest == digest,
         artifact_refs.c.role.in_(_RESULT_ROLES),

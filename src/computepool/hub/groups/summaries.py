@@ -1,7 +1,7 @@
-"""The answers of a collector: a summary with the beginning of each list, and the lists themselves, page by page.
+"""Summaries of groups with the start of each list, and the lists themselves, page by page.
 
-A list is the group's jobs in the order of their ids, then the keys without a job in the order of their names; its cursor
-says which of the two the last one was.
+A list contains the group's jobs in the order of their ids, then the keys without a job in the order of their names. Its cursor
+says which of the two the last item was.
 """
 
 from __future__ import annotations
@@ -21,24 +21,16 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import views
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling import explanations
-from computepool.protocol.jobs.groups import (
-    GroupItem,
-    GroupSummary,
-    ItemPage,
-    ItemState,
-    LocationView,
-    StatePage,
-)
+from computepool.protocol.jobs.groups import GroupItem, GroupSummary, ItemPage, ItemState, LocationView, StatePage
 from computepool.protocol.tokens import b64
 
-#: How much of each list comes with a summary.
-FIRST = 20
+FIRST = 20  #: items of each list that a summary contains
 _FIRST_BYTES = 256 * 1024
 _JOB, _KEY = "j", "k"
 
 
 class Which(StrEnum):
-    """Of a group's items."""
+    """Which of a group's items to list."""
 
     ALL = "all"
     RESULTS = "results"
@@ -64,33 +56,32 @@ async def summary(hub: Hub, principal: Principal, group_id: str) -> GroupSummary
     found = await hub.store.read(
         lambda connection: summarise(hub, connection, groups.owned(connection, principal, group_id))
     )
-    queued = [
-        item.job_id for item in found.waiting.items if item.job_id and item.sentence == views.FOR_A_NODE
-    ]
+    queued = [item.job_id for item in found.waiting.items if item.job_id and item.sentence == views.FOR_A_NODE]
     why = explanations.of_queued(hub, queued)
     items = [
-        item.model_copy(update={"sentence": why.get(item.job_id or "", item.sentence)})
-        for item in found.waiting.items
+        item.model_copy(update={"sentence": why.get(item.job_id or "", item.sentence)}) for item in found.waiting.items
     ]
     return found.model_copy(update={"waiting": found.waiting.model_copy(update={"items": items})})
 
 
 def summarise(hub: Hub, connection: Connection, row: GroupRow) -> GroupSummary:
-    seen = groups.view(connection, row, hub=hub)
-    first = {"after": None, "limit": FIRST, "bytes_max": _FIRST_BYTES}
-    nothing = ItemPage(items=[])
-    # A list that is known to be empty is not looked for: there is no index for it, and the group may be large.
-    parts = {
-        name: load(connection, row.id, which, **first) if count else nothing  # type: ignore[arg-type]
-        for name, which, count in (
-            ("results", Which.RESULTS, seen["succeeded"]),
-            ("failures", Which.FAILURES, seen["failed"]),
-            ("waiting", Which.WAITING, seen["pending"]),
-        )
-    }
-    location = LocationView(hub_id=hub.process.hub_id, address=hub.settings.address)
-    count, newest = messages.newest(connection, row.id)
-    return GroupSummary(**seen, **parts, location=location, message_count=count, messages=newest)
+    view = groups.view(connection, row, hub=hub)
+
+    def start(which: Which, count: int) -> ItemPage:
+        if not count:  # do not search a large group for nothing: no index has the list
+            return ItemPage(items=[])
+        return load(connection, row.id, which, after=None, limit=FIRST, bytes_max=_FIRST_BYTES)
+
+    message_count, newest = messages.newest(connection, row.id)
+    return GroupSummary(
+        **view,
+        results=start(Which.RESULTS, view["succeeded"]),
+        failures=start(Which.FAILURES, view["failed"]),
+        waiting=start(Which.WAITING, view["pending"]),
+        location=LocationView(hub_id=hub.process.hub_id, address=hub.settings.address),
+        message_count=message_count,
+        messages=newest,
+    )
 
 
 async def items(
@@ -103,13 +94,9 @@ async def items(
     )
 
 
-async def states(
-    hub: Hub, principal: Principal, group_id: str, *, after: str | None, limit: int
-) -> StatePage:
+async def states(hub: Hub, principal: Principal, group_id: str, *, after: str | None, limit: int) -> StatePage:
     await groups.check_owner(hub, principal, group_id)
-    return await hub.store.read(
-        lambda connection: _load_states(connection, group_id, after=after, limit=limit)
-    )
+    return await hub.store.read(lambda connection: _load_states(connection, group_id, after=after, limit=limit))
 
 
 def _load_states(connection: Connection, group_id: str, *, after: str | None, limit: int) -> StatePage:

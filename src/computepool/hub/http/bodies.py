@@ -1,7 +1,7 @@
-"""Request bodies: who may send how much, read after the caller is known and before anything parses them.
+"""Request bodies: limits by caller, checked after the caller is known and before anything parses the body.
 
-A parser works on the event loop, where a few megabytes of `[],[],…` would stop everybody for seconds. So the number of values is
-bounded as well as the number of bytes, per body and per caller and second.
+Parsing happens on the event loop, where a few megabytes of `[],[],…` would block every request for seconds. So the number of
+JSON values is limited as well as the number of bytes: per body, and per caller and second.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fastapi import Request
 from starlette.types import Message, Receive, Scope
 
 from computepool.core.errors import BadRequest, RateLimited, TooLarge
 from computepool.hub.clock import Clock
-from computepool.hub.http.rate_limit import AccountLimits, caller_address
+from computepool.hub.http.rate_limit import AccountLimits, client_network
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.settings import Settings
 
 Caller = Principal | NodePrincipal | None
 
-#: Each begins a value, or separates two.
+#: Characters that begin a value, or separate two.
 _MARKS = b"[{,"
 _ALL = bytes(range(256))
 _NO_MARKS = bytes(set(_ALL) - set(_MARKS))
 _NO_MARKS_OR_QUOTES = bytes(set(_ALL) - set(_MARKS) - set(b'"'))
 _STRING = re.compile(rb'"[^"]*+(?:"|\Z)')
-#: How UTF-16 and UTF-32 begin, where it is not with a zero: Python's parser reads them, and their bytes cannot be counted.
+#: Beginnings of UTF-16 and UTF-32, besides a zero byte. Python's parser reads these, but their values cannot be counted here.
 _NOT_UTF8 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-#: Fewer than these are neither counted exactly nor held against anybody: they are parsed in microseconds.
-_FEW_VALUES = 256
+#: Bodies with fewer values are parsed in microseconds, so they are not counted exactly and use up no allowance.
+FEW_VALUES = 256
 
 
 class Bodies:
-    """The limits, and what is on its way at this moment."""
+    """The limits, and the bodies that are being received."""
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
         self._settings = settings
@@ -48,32 +47,32 @@ class Bodies:
             what="send {per_s:g} JSON values a second",
         )
 
-    def most_bytes(self, caller: Caller, *, large: bool) -> int:
-        if caller is None:
-            return min(self._settings.anonymous_body_max_bytes, self._settings.body_max_bytes)
+    def _max_bytes(self, caller: Caller, *, large: bool) -> int:
         most = self._settings.body_max_bytes
+        if caller is None:
+            return min(most, self._settings.anonymous_body_max_bytes)
         return most if large else min(most, self._settings.plain_body_max_bytes)
 
     async def read(self, scope: Scope, receive: Receive, caller: Caller, *, large: bool) -> bytes:
-        """To its end, or not at all where it is said to be too long."""
-        most = self.most_bytes(caller, large=large)
+        """Read the whole body, or nothing of it if its declared length is too long."""
+        most = self._max_bytes(caller, large=large)
         if declared_bytes(scope) > most:
             raise _too_large(most)
         message = await receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body", False):
-            with self._arrival(_name(scope, caller)):
-                body = await _rest(body, receive, most)
+            with self._slot(_name(scope, caller)):
+                body = await _read_rest(body, receive, most)
         if len(body) > most:
             raise _too_large(most)
         self._check_values(scope, body, caller)
         return body
 
     @contextmanager
-    def _arrival(self, name: str) -> Iterator[None]:
-        """Bodies that come slowly are held in memory meanwhile, so nobody has very many of them on their way."""
+    def _slot(self, name: str) -> Iterator[None]:
+        """Limit how many bodies a caller sends at once: a slow one stays in memory until it is complete."""
         if self._arriving[name] >= self._settings.arriving_bodies_max:
-            raise RateLimited("Too many of your requests are still being sent.", retry_after_s=1)
+            raise RateLimited("Too many of your requests are still being received.", retry_after_s=1)
         self._arriving[name] += 1
         try:
             yield
@@ -88,28 +87,28 @@ class Bodies:
         values = count_values(body)
         if values > self._settings.json_values_max:
             raise TooLarge(f"A request body may hold {self._settings.json_values_max} JSON values at most.")
-        if values > _FEW_VALUES:
+        if values > FEW_VALUES:
             self._values.take(_name(scope, caller), values)
 
 
 def declared_bytes(scope: Scope) -> int:
-    """How long the body will be, by the word of its sender; 0 where nothing is said."""
+    """The declared length of the body, or 0."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(declared) if declared.isdigit() else 0
 
 
 def count_values(body: bytes) -> int:
-    """About how many values a JSON text has; exact where they are many. In linear time, whatever the text is."""
+    """The number of values in a JSON text, exact if there are many. Takes linear time for any text."""
     marks = len(body.translate(None, _NO_MARKS))
-    if marks <= _FEW_VALUES:
+    if marks <= FEW_VALUES:
         return marks
-    # What stands inside strings is no mark: programs print brackets, and their output is sent as one string.
+    # Marks inside strings do not count: programs print brackets, and their output is sent as one string.
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS_OR_QUOTES)
     return len(_STRING.sub(b"", bare))
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A body that was read is there to be read once more."""
+    """A `receive` that returns a body which was already read."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -118,7 +117,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def _rest(first: bytes, receive: Receive, most: int) -> bytes:
+async def _read_rest(first: bytes, receive: Receive, most: int) -> bytes:
     parts, size, more = [first], len(first), True
     while more and size <= most:
         message = await receive()
@@ -131,7 +130,7 @@ async def _rest(first: bytes, receive: Receive, most: int) -> bytes:
 def _name(scope: Scope, caller: Caller) -> str:
     if isinstance(caller, Principal):
         return caller.account_id
-    return caller.node_id if caller is not None else caller_address(Request(scope))
+    return caller.node_id if caller is not None else client_network(scope)
 
 
 def _too_large(most: int) -> TooLarge:

@@ -1,14 +1,15 @@
-"""Long lists travel compressed. Pure ASGI, so streams pass.
+"""Compression of long lists. Pure ASGI, so that streams pass through.
 
-Only lists that are read, by name: an answer that holds a fresh secret must not be compressed beside words that a stranger
-chose, or its length would tell about it (BREACH).
+Only the lists named here are compressed: if an answer held both a secret and text that an attacker chose, its compressed
+length would reveal the secret (BREACH).
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
-import zlib
+from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,10 +22,9 @@ _LEAST_BYTES = 2048
 _LEVEL = 5
 #: Longer ones are compressed on a thread: half a megabyte takes ten milliseconds.
 _THREAD_BYTES = 32 * 1024
-_GZIP = 31  # zlib's word for gzip's format, with the largest window
 
 
-class Packed:
+class ListCompression:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -35,11 +35,11 @@ class Packed:
             and _LISTS.search(scope["path"]) is not None
             and "gzip" in Headers(scope=scope).get("accept-encoding", "")
         )
-        await self._app(scope, receive, _Packing(send) if accepted else send)
+        await self._app(scope, receive, _Compressor(send) if accepted else send)
 
 
-class _Packing:
-    """Holds the start of an answer back until its body is there: only whole JSON bodies are compressed."""
+class _Compressor:
+    """Holds back the start of an answer until its body follows: only JSON bodies in one piece are compressed."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -52,8 +52,9 @@ class _Packing:
         start, self._start = self._start, None
         if start is not None:
             body = message.get("body", b"")
-            if not message.get("more_body") and self._fits(start, body):
-                packed = await asyncio.to_thread(_pack, body) if len(body) > _THREAD_BYTES else _pack(body)
+            if not message.get("more_body") and _is_worthwhile(start, body):
+                compress = partial(gzip.compress, body, _LEVEL, mtime=0)
+                packed = await asyncio.to_thread(compress) if len(body) > _THREAD_BYTES else compress()
                 message = {**message, "body": packed}
                 headers = MutableHeaders(raw=list(start["headers"]))
                 headers["Content-Encoding"] = "gzip"
@@ -63,17 +64,12 @@ class _Packing:
             await self._send(start)
         await self._send(message)
 
-    @staticmethod
-    def _fits(start: Message, body: bytes) -> bool:
-        headers = Headers(raw=start["headers"])
-        return (
-            start["status"] == 200
-            and len(body) >= _LEAST_BYTES
-            and headers.get("content-type", "").startswith("application/json")
-            and "content-encoding" not in headers
-        )
 
-
-def _pack(body: bytes) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    return packer.compress(body) + packer.flush()
+def _is_worthwhile(start: Message, body: bytes) -> bool:
+    headers = Headers(raw=start["headers"])
+    return (
+        start["status"] == 200
+        and len(body) >= _LEAST_BYTES
+        and headers.get("content-type", "").startswith("application/json")
+        and "content-encoding" not in headers
+    )

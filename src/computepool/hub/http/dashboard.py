@@ -1,7 +1,7 @@
-"""The dashboard: the static export of web/, read once and answered from memory.
+"""The dashboard: the static export of web/, read once and served from memory.
 
-Owns which files there are, what they are sent as and what a page may do (its Content-Security-Policy). A path is looked
-up in a dictionary and never reaches the disk. Everything under /api is somebody else's.
+This module decides the media type and the Content-Security-Policy of every file. A requested path is looked up in a
+dictionary and never reaches the disk.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from computepool.hub.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-#: What the export was built under; the hub writes its own path prefix over it.
+#: The placeholder for the path prefix, under which the export was built; the hub replaces it by its own.
 MARKER = b"/__pool__"
 NONE = "none"
 _PACKAGE = Path(__file__).parents[2]
 _INSTALLED = _PACKAGE / "_dashboard"
 _CHECKOUT = _PACKAGE.parents[1] / "web" / "out"
 _NOT_FOUND = "/404.html"
-#: Never the page that says that there is nothing: these are routes.
-_OTHERS = ("/api", "/healthz", "/metrics", "/signin", "/signout")
+#: Prefixes of routes, which answer unknown paths themselves.
+_ROUTES = ("/api", "/healthz", "/metrics", "/signin", "/signout")
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
-    ".txt": "text/plain; charset=utf-8",  # what Next asks for when a link is followed
+    ".txt": "text/plain; charset=utf-8",  # fetched by Next.js when a link is followed
     ".json": "application/json",
     ".webmanifest": "application/manifest+json",
     ".svg": "image/svg+xml",
@@ -47,23 +47,20 @@ _TYPES = {
     ".woff2": "font/woff2",
 }
 _TEXTS = frozenset({".html", ".js", ".css", ".txt", ".json", ".webmanifest", ".svg"})
-_FOR_EVER = "public, max-age=31536000, immutable"
-_ASK_AGAIN = "no-cache"
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_REVALIDATE = "no-cache"
 _GZIP_LEAST_BYTES = 512
 _INLINE = {
-    kind: re.compile(rf"<{kind}(?![^>]*\ssrc=)[^>]*>(.*?)</{kind}>".encode(), re.DOTALL)
-    for kind in ("script", "style")
+    kind: re.compile(rf"<{kind}(?![^>]*\ssrc=)[^>]*>(.*?)</{kind}>".encode(), re.DOTALL) for kind in ("script", "style")
 }
 
 
 @dataclass(frozen=True)
 class File:
-    """One file as it is sent."""
-
     body: bytes
     media_type: str
     cache: str
-    policy: str | None  #: of a page
+    policy: str | None  #: for a page
 
     @cached_property
     def digest(self) -> str:
@@ -71,7 +68,7 @@ class File:
 
     @cached_property
     def packed(self) -> bytes | None:
-        """Compressed when first asked for: most hubs of a test run never are."""
+        """The compressed body, made when it is first requested: most hubs of a test run never need it."""
         if len(self.body) < _GZIP_LEAST_BYTES or self.media_type.startswith(("image/p", "image/w", "font/")):
             return None
         packed = gzip.compress(self.body, 9, mtime=0)
@@ -92,14 +89,14 @@ class File:
 
 @dataclass(frozen=True)
 class Export:
-    """All files by path, those of folders ending in a slash; the prefix that their links begin with."""
+    """All files by path, and the prefix of their links. The path of a folder's index ends in a slash."""
 
     files: Mapping[str, File]
     prefix: str
 
 
 class Dashboard:
-    """Before the routes: answers what the export has, and leaves the rest to them."""
+    """Middleware that serves the export's files and leaves everything else to the routes."""
 
     def __init__(self, app: ASGIApp, *, export: Export) -> None:
         self._app = app
@@ -118,23 +115,23 @@ class Dashboard:
         if found is not None:
             return found.answer(request_headers)
         if f"{path}/" in self._files:
-            # Only a path that is there gets this far, so that nobody can be sent elsewhere.
+            # Only for an existing path, so that nobody can be redirected elsewhere.
             where = f"{self._prefix}{path}/" + (f"?{query.decode('latin-1')}" if query else "")
-            return Response(status_code=308, headers={"Location": where, "Cache-Control": _ASK_AGAIN})
-        if path.startswith(_OTHERS) or "text/html" not in request_headers.get("accept", ""):
+            return Response(status_code=308, headers={"Location": where, "Cache-Control": _REVALIDATE})
+        if path.startswith(_ROUTES) or "text/html" not in request_headers.get("accept", ""):
             return None
         page = self._files.get(_NOT_FOUND)
         return None if page is None else page.answer(request_headers, status=404)
 
 
 def load(settings: Settings) -> Export | None:
-    """What this hub serves; None where nothing was built, and then the plain pages do."""
+    """The export that this hub serves, or None if the dashboard was not built."""
     for folder in _folders(settings.dashboard_dir):
         index = folder / "index.html"
         try:
             return _read(folder, settings.prefix, index.stat().st_mtime_ns)
         except FileNotFoundError:
-            continue  # not built, or being built at this moment
+            continue  # not built, or being built right now
     return None
 
 
@@ -146,7 +143,7 @@ def _folders(named: str) -> Iterable[Path]:
 
 @lru_cache(maxsize=4)
 def _read(folder: Path, prefix: str, _built_ns: int) -> Export | None:
-    """The last argument is there to read anew what was built anew."""
+    """`_built_ns` is part of the cache's key, so that a new build is read again."""
     files: dict[str, File] = {}
     marked = False
     for path in sorted(folder.rglob("*")):
@@ -166,12 +163,12 @@ def _read(folder: Path, prefix: str, _built_ns: int) -> Export | None:
 
 
 def _file(name: str, suffix: str, body: bytes) -> File:
-    cache = _FOR_EVER if name.startswith("/_next/static/") else _ASK_AGAIN
+    cache = _IMMUTABLE if name.startswith("/_next/static/") else _REVALIDATE
     return File(body, _TYPES[suffix], cache, _policy(body) if suffix == ".html" else None)
 
 
 def _policy(page: bytes) -> str:
-    """Scripts and styles are the hub's own files, and those that this very page holds, by their hashes."""
+    """A policy that allows the hub's own files, and the scripts and styles inside this page by their hashes."""
     inline = {kind: "".join(f" '{_hash(text)}'" for text in _parts(kind, page)) for kind in _INLINE}
     return (
         f"default-src 'none'; script-src 'self'{inline['script']}; style-src 'self'{inline['style']}; "
@@ -197,6 +194,4 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def _has(candidates: str, tag: str) -> bool:
-    return candidates.strip() == "*" or tag in (
-        part.strip().removeprefix("W/") for part in candidates.split(",")
-    )
+    return candidates.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in candidates.split(","))

@@ -1,4 +1,4 @@
-"""Dependencies of routes: the hub, and the caller. Every route names its policy here; one without fails the tests."""
+"""Dependencies of routes: the hub, the caller and common parameters. Every route declares its policy with one of them."""
 
 from __future__ import annotations
 
@@ -11,67 +11,58 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 
 from computepool.core.errors import Forbidden, Unauthenticated
 from computepool.hub.context import Hub
-from computepool.hub.http.rate_limit import guessing, limits_of
+from computepool.hub.http.rate_limit import limited_sign_in, limits_of
 from computepool.hub.identity.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
-from computepool.hub.identity.authenticator import Authenticator
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.settings import Settings
 
 COOKIE = "computepool_session"
-#: Over HTTPS; a browser takes this name only from the host itself, with Secure and the whole site as its path.
+#: Over HTTPS. A browser accepts this name only from the host itself, with Secure and the path `/`.
 SECURE_COOKIE = f"__Host-{COOKIE}"
-#: Over HTTPS under a path prefix: another hub may be the neighbour on the same host, and each has its own.
+#: Over HTTPS under a path prefix, where another hub on the same host may have a cookie of its own.
 PREFIXED_COOKIE = f"__Secure-{COOKIE}"
-#: Ids and cursors. Checked before they reach the database, which has its own idea of what a text may contain.
+#: Ids and cursors, checked before they reach the database, which refuses some characters.
 ID_PATTERN = "^[A-Za-z0-9_-]+$"
 SEQ_MAX = 2**62
 PAGE_MAX = 500
 KEY_MAX = 200  #: characters of an idempotency key
 WAIT_MAX_MS = 60_000
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-#: In a request's scope: under which policy its caller was let in already, and who it is.
+#: In a request's scope: the policy that was already checked, and its caller.
 _CALLER = "computepool.caller"
 
 
-# Dependencies are async because FastAPI would run plain functions on threads, at a cost that dwarfs theirs.
+# Dependencies are async because FastAPI would run plain functions on threads, which costs far more than they do.
 
 
 async def get_hub(request: Request) -> Hub:
+    return _hub(request)
+
+
+def _hub(request: Request) -> Hub:
     hub: Hub = request.app.state.hub
     return hub
 
 
-def get_authenticator(request: Request) -> Authenticator:
-    hub: Hub = request.app.state.hub
-    return hub.identity.authenticator
-
-
-def get_settings(request: Request) -> Settings:
-    hub: Hub = request.app.state.hub
-    return hub.settings
-
-
 def bearer(request: Request) -> str | None:
-    header = request.headers.get("authorization", "")
-    scheme, _, token = header.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 class Allow:
-    """A route's policy: who may call it at all. Object-level checks follow in hub/identity/access.py."""
+    """A route's policy: who may call it at all. Checks of single objects follow in hub/identity/access.py."""
 
     def __init__(self, action: Action, scope: Scope | None = None) -> None:
         self.action = action
         self._scope = scope
 
     def scope(self, method: str) -> Scope | None:
-        """What a person's key must be for; None where none is needed."""
+        """The scope that a person's key needs, or None."""
         if self.action in (Action.ANYONE, Action.NODE):
             return None
         return self._scope or scope_for(self.action, safe=method in _SAFE_METHODS)
 
     async def __call__(self, request: Request) -> Principal | NodePrincipal | None:
-        """Asked before the body is read (hub/http/guard.py), and again by the route, which gets the same answer."""
+        """Called before the body is read (hub/http/guard.py), and again by the route, which gets the same answer."""
         key = (self.action, self._scope)
         known: tuple[object, Principal | NodePrincipal | None] = request.scope.get(_CALLER, (None, None))
         if known[0] == key:
@@ -102,31 +93,30 @@ class Allow:
     async def _node(self, request: Request) -> NodePrincipal:
         token = bearer(request)
         if token is None:
-            raise Unauthenticated("A node's token is needed here.")
-        return await get_authenticator(request).node(token)
+            raise Unauthenticated("This needs a node's token.")
+        return await _hub(request).identity.authenticator.node(token)
 
     async def _person(self, request: Request) -> Principal:
         key = bearer(request)
         if key is None:
             key = session_cookie(request)
-            if key is not None:
-                refuse_cross_site(request)
-        if key is None:
-            raise Unauthenticated()
-        with guessing(request, key):
-            principal = await get_authenticator(request).person(key)
+            if key is None:
+                raise Unauthenticated()
+            refuse_cross_site(request)
+        with limited_sign_in(request, key):
+            principal = await _hub(request).identity.authenticator.person(key)
         limits_of(request.app.state).requests.take(principal.account_id)
         return principal
 
 
 def session_cookie(request: Request) -> str | None:
-    names = (PREFIXED_COOKIE,) if get_settings(request).prefix else (SECURE_COOKIE,)
+    names = (PREFIXED_COOKIE,) if _hub(request).settings.prefix else (SECURE_COOKIE,)
     return next(filter(None, map(request.cookies.get, (*names, COOKIE))), None)
 
 
 def set_cookie(request: Request, response: Response, key: str) -> None:
-    settings = get_settings(request)
-    # Behind a proxy that ends TLS, the request itself looks plain; the public address does not.
+    settings = _hub(request).settings
+    # Behind a proxy that terminates TLS, the request itself looks insecure; the public address does not.
     secure = request.url.scheme == "https" or settings.address.startswith("https:")
     secure_name = PREFIXED_COOKIE if settings.prefix else SECURE_COOKIE
     response.set_cookie(
@@ -141,17 +131,17 @@ def set_cookie(request: Request, response: Response, key: str) -> None:
 
 
 def clear_cookie(request: Request, response: Response) -> None:
-    path = get_settings(request).prefix or "/"
+    path = _hub(request).settings.prefix or "/"
     for name in (SECURE_COOKIE, PREFIXED_COOKIE, COOKIE):
         if name in request.cookies:
             response.delete_cookie(name, path=path, httponly=True, samesite="lax", secure=name != COOKIE)
 
 
 async def signed_in_now(request: Request) -> Principal | None:
-    """For answers that never end: a key that was revoked meanwhile, or may do less, must not go on listening."""
+    """The caller again, for streams: a key that was revoked meanwhile, or lost a role, must not go on reading."""
     key = bearer(request) or session_cookie(request)
     try:
-        return await get_authenticator(request).person(key or "")
+        return await _hub(request).identity.authenticator.person(key or "")
     except Unauthenticated:
         return None
 
@@ -161,7 +151,7 @@ def _is_node_token(token: str | None) -> bool:
 
 
 def refuse_cross_site(request: Request) -> None:
-    """A browser sends cookies by itself, so a cookie alone does not prove that the person meant this request."""
+    """Refuse requests from other sites: a browser sends cookies by itself, so they do not prove a person's intention."""
     if request.method in _SAFE_METHODS:
         return
     site = request.headers.get("sec-fetch-site")
@@ -170,8 +160,7 @@ def refuse_cross_site(request: Request) -> None:
     else:
         origin = request.headers.get("origin")
         trusted = origin is not None and (
-            urlsplit(origin).netloc == request.headers.get("host")
-            or origin in get_settings(request).origins()
+            urlsplit(origin).netloc == request.headers.get("host") or origin in _hub(request).settings.origins()
         )
     if not trusted:
         raise Forbidden("This request came from another site.")
@@ -179,15 +168,9 @@ def refuse_cross_site(request: Request) -> None:
 
 async def bounded_wait(
     request: Request,
-    wait_ms: Annotated[
-        int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for news before answering")
-    ] = 0,
+    wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for news before answering")] = 0,
 ) -> int:
-    return shorten(request, wait_ms)
-
-
-def shorten(request: Request, wait_ms: int) -> int:
-    return min(wait_ms, round(get_settings(request).wait_max_s * 1000))
+    return min(wait_ms, round(_hub(request).settings.wait_max_s * 1000))
 
 
 async def remembered(
@@ -201,15 +184,11 @@ async def remembered(
         ),
     ] = "",
 ) -> Remembered:
-    """The key alone; the account and the body's hash are added by `for_body`."""
-    # Replies that carry a secret are sealed with what only the caller has.
+    """The idempotency key alone; `for_body` adds the account and the body's hash."""
+    # Replies that hold a secret are encrypted with something that only the caller has.
     credential = bearer(request) or session_cookie(request) or ""
     return Remembered(
-        account_id="",
-        route=request.scope["path"],
-        key=idempotency_key,
-        request_hash="",
-        credential=credential,
+        account_id="", route=request.scope["path"], key=idempotency_key, request_hash="", credential=credential
     )
 
 
@@ -218,7 +197,7 @@ def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
 
 
 async def remembered_body(request: Request, key: Annotated[Remembered, Depends(remembered)]) -> Remembered:
-    """For routes that create something; their policy has let the caller in already."""
+    """The idempotency key with account and body, for routes whose policy has already admitted the caller."""
     _, caller = request.scope[_CALLER]
     return for_body(key, caller, await request.body())
 
@@ -226,7 +205,7 @@ async def remembered_body(request: Request, key: Annotated[Remembered, Depends(r
 HubDep = Annotated[Hub, Depends(get_hub)]
 Anyone = Annotated[Principal | None, Depends(Allow(Action.ANYONE))]
 SignedIn = Annotated[Principal, Depends(Allow(Action.SIGNED_IN))]
-#: Anybody signed in, with a key that is meant for this: for routes that change something, or only look although they POST.
+#: Any signed-in person with a key of this scope, where the method (such as a POST that only reads) does not imply it.
 MayRead = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.READ))]
 MaySubmit = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.SUBMIT))]
 MayProvide = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.PROVIDE))]
@@ -234,19 +213,17 @@ Submitter = Annotated[Principal, Depends(Allow(Action.SUBMIT))]
 Provider = Annotated[Principal, Depends(Allow(Action.PROVIDE))]
 Admin = Annotated[Principal, Depends(Allow(Action.ADMIN))]
 Node = Annotated[NodePrincipal, Depends(Allow(Action.NODE))]
-Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
-EitherSends = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
+PersonOrNode = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
+SubmitterOrNode = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
 KeyDep = Annotated[Remembered, Depends(remembered)]
 RememberedDep = Annotated[Remembered, Depends(remembered_body)]
 
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 WaitMs = Annotated[int, Depends(bounded_wait)]
-Cursor = Annotated[
-    str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")
-]
-#: What is searched for in texts: printable, bounded.
-Words = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since the epoch")]
+Cursor = Annotated[str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")]
+#: A text to search for.
+SearchText = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+TimeMs = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since the epoch")]
 Seq = Annotated[int, Query(ge=0, le=SEQ_MAX, description="`cursor` of the page before")]
 IdPath = Annotated[str, Path(max_length=64, pattern=ID_PATTERN)]
 IdQuery = Annotated[str | None, Query(max_length=64, pattern=ID_PATTERN)]

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details: one table from code to HTTP status, and the last resort for what nobody expected."""
+"""Errors as RFC 9457 problem details: a table from code to HTTP status, and a last resort for unexpected errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -39,12 +38,7 @@ _TITLES = {code: code.replace("_", " ").capitalize() for code in STATUS}
 
 
 def problem(
-    code: str,
-    detail: str,
-    *,
-    status: int | None = None,
-    field: str | None = None,
-    retry_after_s: float | None = None,
+    code: str, detail: str, *, status: int | None = None, field: str | None = None, retry_after_s: float | None = None
 ) -> Response:
     status = status or STATUS.get(code, 500)
     body = Problem(
@@ -58,28 +52,31 @@ def problem(
     headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return Response(
-        body.model_dump_json(exclude_none=True), status, headers, media_type="application/problem+json"
-    )
+    return Response(body.model_dump_json(exclude_none=True), status, headers, media_type="application/problem+json")
 
 
-def refusal(error: ComputePoolError) -> Response:
-    if error.code == "invariant_violation":
-        logger.error("invariant.violated: %s", error.detail, exc_info=error)
-    return problem(error.code, error.detail, field=error.field, retry_after_s=error.retry_after_s)
+def error_response(path: str, error: Exception) -> Response:
+    """The answer to a request whose handling ended with this error."""
+    if isinstance(error, ComputePoolError):
+        if error.code == "invariant_violation":
+            logger.error("invariant.violated: %s", error.detail, exc_info=error)
+        return problem(error.code, error.detail, field=error.field, retry_after_s=error.retry_after_s)
+    if isinstance(error, RequestValidationError):
+        return _validation_problem(error)
+    # The traceback goes to the log; the caller learns only that something failed.
+    logger.error("api.failed: %s", path, exc_info=error)
+    return problem("error", "The hub failed to answer this request; its log has the details.", status=500)
 
 
-def invalid(error: ValidationError | RequestValidationError) -> Response:
-    """The first complaint, in words; the field by its path."""
+def _validation_problem(error: RequestValidationError) -> Response:
+    """The first error in words, with the path of its field."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         message = first.get("ctx", {}).get("error", "it cannot be read")
         return problem("bad_request", f"The body is not valid JSON: {_echo(str(message))}.")
     path = _echo(".".join(str(part) for part in first["loc"] if part not in _PLACES))
     if path == "after":
-        return problem(
-            "bad_request", "The cursor is invalid; use the one from the previous page.", field=path
-        )
+        return problem("bad_request", "The cursor is invalid; use the one from the previous page.", field=path)
     message = first["msg"].removeprefix("Value error, ")
     return problem("bad_request", f"{path or 'body'}: {_echo(message)}", field=path or None)
 
@@ -88,31 +85,21 @@ _PLACES = ("body", "query", "path", "header")
 
 
 def _echo(text: str) -> str:
-    """What came from the caller goes back shortened, and as text that can be written at all."""
+    """Text from the caller, shortened and without characters that cannot be encoded."""
     short = text if len(text) <= _ECHO_MAX else f"{text[:_ECHO_MAX]}…"
     return short.encode(errors="replace").decode()
 
 
-def surprise(path: str, error: Exception) -> Response:
-    """The last resort: the traceback goes to the log, the caller learns only that it happened."""
-    logger.error("api.failed: %s", path, exc_info=error)
-    return problem(
-        "error", "The hub failed to answer; nothing more is known. Its log has the details.", status=500
-    )
-
-
 def install(app: FastAPI) -> None:
     @app.exception_handler(ComputePoolError)
-    async def on_refusal(_request: Request, error: ComputePoolError) -> Response:
-        return refusal(error)
-
     @app.exception_handler(RequestValidationError)
-    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
-        return invalid(error)
+    @app.exception_handler(Exception)
+    async def on_error(request: Request, error: Exception) -> Response:
+        return error_response(request.scope["path"], error)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        # FastAPI's 400 is a body that could not even be read; here every such complaint is a 422.
+        # FastAPI answers 400 to a body that it could not read; here every invalid request is a 422.
         status = 422 if error.status_code == 400 else error.status_code
         answer = problem(_CODES_BY_STATUS.get(status, "bad_request"), str(error.detail), status=status)
         answer.headers.update(error.headers or {})
@@ -122,9 +109,5 @@ def install(app: FastAPI) -> None:
         return answer
 
     @app.exception_handler(ClientDisconnect)
-    async def on_hang_up(_request: Request, _error: ClientDisconnect) -> Response:
+    async def on_disconnect(_request: Request, _error: ClientDisconnect) -> Response:
         return Response(status_code=499)  # nobody reads it
-
-    @app.exception_handler(Exception)
-    async def on_surprise(request: Request, error: Exception) -> Response:
-        return surprise(request.scope["path"], error)

@@ -1,7 +1,7 @@
-"""The way into every route: first who is calling, by the headers alone; then the body, as long as this caller may send one.
+"""Guarded routes: the caller is checked by the headers alone before the body is read, within the caller's limits.
 
-FastAPI reads and parses a body before it asks a route's dependencies, the policy among them. Here the policy is asked first,
-so a stranger's body is not read at all.
+FastAPI reads and parses a body before it calls a route's dependencies, such as its policy. Here the policy comes first, so
+that a stranger's body is never read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from starlette.types import Message, Receive
 from computepool.hub.http.bodies import Bodies, Caller, replay
 from computepool.hub.http.policy import declared_by
 
-#: What carries work: programs, arguments, results, what a node holds, keys of groups.
-LARGE = frozenset(
+#: Routes whose bodies carry work: programs, arguments, results, attempts of a node, keys of groups.
+LARGE_BODIES = frozenset(
     {
         "/jobs",
         "/jobs/preview",
@@ -33,31 +33,29 @@ LARGE = frozenset(
         "/result-deliveries/{group_id}/arrival",
     }
 )
-#: Read by its route, piece by piece, under limits of its own.
-STREAMED = frozenset({"/artifacts/{digest}"})
+#: Routes that read their bodies piece by piece, within limits of their own.
+STREAMED_BODIES = frozenset({"/artifacts/{digest}"})
 
 
 class GuardedRoute(APIRoute):
-    """A route whose policy is asked before anything is read of the body."""
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         [policy] = declared_by(self.dependant)
 
         async def guarded(request: Request) -> Response:
             caller = await policy(request)
-            if self.path in STREAMED:
+            if self.path in STREAMED_BODIES:
                 return await handle(request)
             receive = self._body_of(request, caller)
             if self.body_field is not None:
-                # Before FastAPI reads it, which would call every refusal a bad request.
+                # Read here, because FastAPI would turn every error into a bad request.
                 receive = replay((await receive())["body"], request.receive)
             return await handle(Request(request.scope, receive))
 
         return guarded
 
     def _body_of(self, request: Request, caller: Caller) -> Receive:
-        """The whole body, when somebody asks for it."""
+        """A `receive` that reads the whole body when it is first called."""
         bodies: Bodies = request.app.state.bodies
         was_read = False
 
@@ -66,12 +64,12 @@ class GuardedRoute(APIRoute):
             if was_read:
                 return await request.receive()
             was_read = True
-            body = await bodies.read(request.scope, request.receive, caller, large=self.path in LARGE)
+            body = await bodies.read(request.scope, request.receive, caller, large=self.path in LARGE_BODIES)
             return {"type": "http.request", "body": body, "more_body": False}
 
         return receive
 
 
 def guarded(**options: Any) -> APIRouter:
-    """A router of such routes."""
+    """A router of guarded routes."""
     return APIRouter(route_class=GuardedRoute, **options)

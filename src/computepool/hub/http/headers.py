@@ -1,6 +1,6 @@
-"""Security headers of every answer: it is what it says it is, belongs in no frame, and is nobody else's to keep.
+"""Security headers of every answer: no content sniffing, no frames, no caching.
 
-Pure ASGI, so streams pass. An answer that says something of its own about one of these keeps its own words.
+They are added by pure ASGI, so that streams pass through. An answer keeps its own value of such a header.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ALWAYS = [
 ]
 
 
-class SafeHeaders:
+class SecurityHeaders:
     def __init__(self, app: ASGIApp, *, https: bool) -> None:
         self._app = app
-        self._added = added(https=https)
+        self._headers = security_headers(https=https)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -30,13 +30,13 @@ class SafeHeaders:
         async def completed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name.lower() for name, _ in message["headers"]}
-                more = [header for header in self._added if header[0] not in given]
+                more = [header for header in self._headers if header[0] not in given]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
         await self._app(scope, receive, completed)
 
 
-def added(*, https: bool) -> list[tuple[bytes, bytes]]:
+def security_headers(*, https: bool) -> list[tuple[bytes, bytes]]:
     transport = [(b"strict-transport-security", f"max-age={_YEAR_S}".encode())] if https else []
     return [*ALWAYS, *transport]

@@ -1,6 +1,6 @@
-"""The access policy of each route: read back from the wired application, for its document and for the tests.
+"""Access policies of all routes, read from the wired application for the API's document and for the tests.
 
-Nothing here decides anything. A route whose policy cannot be found has none, and fails the tests.
+Nothing is decided here. A route without a policy fails the tests.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from computepool.hub.identity.access import Action, Scope
 class RoutePolicy:
     method: str
     path: str
-    action: Action | None  #: None: nobody declared one
+    action: Action | None  #: None: not declared
     documented: bool
-    scope: Scope | None = None  #: what a person's key must be for
+    scope: Scope | None = None  #: that a person's key must have
 
 
 def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePolicy]:
-    """Every method of every route, those of mounted applications too."""
+    """The policy of every method of every route, including those of mounted applications."""
     for context in iter_route_contexts(routes):
         route = context.original_route
         path = prefix + str(getattr(context, "path", None) or getattr(route, "path", ""))
@@ -47,13 +47,9 @@ def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePol
 
 
 def methods_at(routes: Sequence[BaseRoute], path: str) -> list[str]:
-    """The methods that some route answers at this path; each route alone knows only its own."""
-    templates = (
-        (route, re.escape(route.path).replace(r"\{", "{").replace(r"\}", "}")) for route in policies(routes)
-    )
-    return sorted(
-        {route.method for route, text in templates if re.fullmatch(re.sub("{[^{}]+}", "[^/]+", text), path)}
-    )
+    """The methods of all routes at this path."""
+    templates = ((route, re.escape(route.path).replace(r"\{", "{").replace(r"\}", "}")) for route in policies(routes))
+    return sorted({route.method for route, text in templates if re.fullmatch(re.sub("{[^{}]+}", "[^/]+", text), path)})
 
 
 def declared_by(dependant: Dependant | None) -> Iterator[Allow]:

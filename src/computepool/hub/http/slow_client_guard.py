@@ -1,7 +1,7 @@
-"""A guard against slow clients. Uvicorn waits for ever; a thousand slow clients would be a full house.
+"""A guard against slow clients. Uvicorn itself waits for ever, so slow clients could use up all connections.
 
-Headers have a deadline and a size, bodies a least speed. A connection that waits for its answer, or rests between
-requests, is not slow: nothing here touches parked polls.
+Headers have a deadline and a maximum size, bodies a minimum speed. A connection that waits for its answer, or is idle
+between requests, is not slow, so parked polls are not affected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class SlowClientGuard:
-    """Watches the connections that are in the middle of saying something; the oldest first."""
+    """Watches the connections that are in the middle of a request, the oldest first."""
 
     def __init__(self, settings: Settings) -> None:
         self.header_max_bytes = settings.header_max_bytes
@@ -33,13 +33,12 @@ class SlowClientGuard:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, connection: GuardedProtocol) -> None:
-        """Called after every piece that came. Most requests come in one, and are never watched."""
-        speaking = self._bodies if connection.in_body else self._headers
-        other = self._headers if connection.in_body else self._bodies
+        """Called after every piece that arrived. Most requests arrive in one piece and are never watched."""
+        current, other = (self._bodies, self._headers) if connection.in_body else (self._headers, self._bodies)
         other.pop(connection, None)
-        speaking.setdefault(connection, None)
+        current.setdefault(connection, None)
         if len(self._headers) > self._pending_max:
-            # The one that has been silent longest: an honest client needs milliseconds to say what it wants.
+            # The one that started first: an honest client needs milliseconds for its headers.
             next(iter(self._headers)).give_up()
         if self._timer is None:
             self._timer = connection.loop.call_later(_SWEEP_S, self._sweep)
@@ -65,31 +64,31 @@ class SlowClientGuard:
         if not connection.in_body:
             return took_s > self._header_s
         if connection.flow.read_paused:
-            connection.begin_body(now)  # it is the hub that cannot keep up: its disk, or its own work
+            connection.begin_body(now)  # the hub itself cannot keep up
             return False
         if connection.answered:
-            return took_s > self._grace_s  # answered long ago, and nobody listens to the rest
+            return took_s > self._grace_s  # the rest of the body is no longer needed
         return connection.body_bytes < (took_s - self._grace_s) * self._bytes_per_s
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Uvicorn's own protocol, observed. Made by `protocol_for`, which tells it its guard."""
+    """Uvicorn's own protocol, observed by a guard, which each server's subclass sets (repeated_requests.py)."""
 
     guard: SlowClientGuard
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.speaking = False  #: in the middle of a request
+        self.in_request = False
         self.in_body = False
         self.since = 0.0
         self.header_bytes = 0
         self.body_bytes = 0
-        self.unread_bytes = 0  #: of a body that was answered before it had come
+        self.unread_bytes = 0  #: of a body that was answered before it had arrived
 
     @property
     def answered(self) -> bool:
-        """Nothing is owed to the client."""
-        cycle: Any = self.cycle  # uvicorn's types do not say that there is none at first
+        """Whether every request so far has its answer."""
+        cycle: Any = self.cycle  # None at first, which uvicorn's types do not say
         return cycle is None or bool(cycle.response_complete)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -102,19 +101,19 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        of_a_body = self.in_body
+        was_in_body = self.in_body
         super().data_received(data)
         if self.transport.is_closing():
             self.guard.forget(self)
             return
-        if not self.speaking and self._idle():
-            self._begin_headers()  # bytes that begin nothing, such as empty lines, do not keep a connection
-        if not self.speaking:
+        if not self.in_request and self._idle():
+            self._begin_headers()  # empty lines and the like must not keep a connection open
+        if not self.in_request:
             self.guard.forget(self)
             return
         if not self.in_body:
-            # The rest of a body that was answered before it had come is no head of the next request.
-            self.header_bytes += 0 if of_a_body else len(data)
+            # The rest of an early answered body does not count as the next request's headers.
+            self.header_bytes += 0 if was_in_body else len(data)
             if self.header_bytes > self.guard.header_max_bytes:
                 self.give_up(_TOO_LONG)
                 return
@@ -125,7 +124,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if not self.speaking:
+        if not self.in_request:
             self._begin_headers()
 
     def on_headers_complete(self) -> None:
@@ -136,21 +135,21 @@ class GuardedProtocol(HttpToolsProtocol):
         self.body_bytes += len(body)
         super().on_body(body)
         if self.answered:
-            # A client that was refused hears so before the connection is gone, but need not be listened to for long.
+            # A refused client gets its answer before the connection is closed, but may not go on sending for long.
             self.unread_bytes += len(body)
             if self.unread_bytes > self.guard.unread_max_bytes:
                 self.transport.close()
 
     def on_message_complete(self) -> None:
-        self.speaking = self.in_body = False
+        self.in_request = self.in_body = False
         super().on_message_complete()
 
     def _begin_headers(self) -> None:
-        self.speaking, self.in_body = True, False
+        self.in_request, self.in_body = True, False
         self.since, self.header_bytes = self.loop.time(), 0
 
     def begin_body(self, now: float) -> None:
-        self.speaking = self.in_body = True
+        self.in_request = self.in_body = True
         self.since, self.body_bytes, self.unread_bytes = now, 0, 0
 
     def give_up(self, answer: bytes = _TOO_SLOW) -> None:
@@ -160,8 +159,3 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.answered or not self.cycle.response_started:
             self.transport.write(answer)
         self.transport.close()
-
-
-def protocol_for(settings: Settings) -> type[GuardedProtocol]:
-    """A class, because that is what uvicorn wants; all its connections share one guard."""
-    return type("HubProtocol", (GuardedProtocol,), {"guard": SlowClientGuard(settings)})

@@ -1,4 +1,4 @@
-"""Callers, and their permissions. Every decision about permission is made in this file."""
+"""Callers and their permissions. Every decision about a permission is made here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Protocol, TypeVar
 
 from computepool.core.errors import Forbidden, NotFound
 
-#: The pool's own account, which pays for what the hub wants to know (hub_jobs.py). Nobody can sign in to it.
+T = TypeVar("T")
+
+
+class _OwnedRow(Protocol):
+    @property
+    def account_id(self) -> str: ...
+
+
+R = TypeVar("R", bound=_OwnedRow)
+#: The pool's own account, which pays for hub jobs. Nobody can sign in to it.
 POOL_ACCOUNT = "acc_pool"
 
 
@@ -33,16 +42,16 @@ class Action(StrEnum):
 class Scope(StrEnum):
     """What a key may be used for, within what its account may do. Each includes `read`."""
 
-    READ = "read"  #: look at what the account may see, previews and quotes among it
+    READ = "read"  #: read what the account may see, including previews and quotes
     SUBMIT = "submit"  #: submit and cancel jobs, make groups, send and drop artifacts
-    PROVIDE = "provide"  #: enrol nodes, and say what they do
+    PROVIDE = "provide"  #: enrol and manage nodes
     ACCOUNT = "account"  #: keys, sessions and payouts
     ADMIN = "admin"  #: what administrators do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A person (an account, through one of its keys). The roles are those that the key lets the account use."""
+    """An account, through one of its keys. The roles are those that the key lets the account use."""
 
     account_id: str
     name: str
@@ -54,6 +63,11 @@ class Principal:
     def is_admin(self) -> bool:
         return Role.ADMIN in self.roles
 
+    @property
+    def holder(self) -> str:
+        """Under which artifacts are referred to."""
+        return self.account_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePrincipal:
@@ -64,13 +78,18 @@ class NodePrincipal:
     public_key: str
     previous_key: str | None = None  #: replaced, but accepted for a while
 
+    @property
+    def holder(self) -> str:
+        """Under which artifacts are referred to until a report hands them to the job's account."""
+        return self.node_id
+
 
 _ROLE_FOR = {Action.SUBMIT: Role.SUBMITTER, Action.PROVIDE: Role.PROVIDER, Action.ADMIN: Role.ADMIN}
 _SCOPE_FOR = {Action.SUBMIT: Scope.SUBMIT, Action.PROVIDE: Scope.PROVIDE, Action.ADMIN: Scope.ADMIN}
 
 
 def scope_for(action: Action, *, safe: bool) -> Scope:
-    """What a key needs for a route that does not say it. A change that nobody classified needs the strongest word."""
+    """The scope that a route needs unless it names one. A change that is not classified needs `account`."""
     if safe and action is not Action.ADMIN:
         return Scope.READ
     return _SCOPE_FOR.get(action, Scope.ACCOUNT)
@@ -84,7 +103,7 @@ def check_action(principal: Principal, action: Action, *, scope: Scope) -> None:
 
 
 def may(principal: Principal, action: Action) -> bool:
-    """For what pages offer: the same answer as asking for it would get."""
+    """Whether `check_action` would pass; for what views offer."""
     try:
         check_action(principal, action, scope=scope_for(action, safe=False))
     except Forbidden:
@@ -99,61 +118,60 @@ def check_scope(principal: Principal, scope: Scope) -> None:
 
 
 def may_use(principal: Principal, scope: Scope) -> bool:
-    """Whether the key that asks is meant for this."""
     return scope is Scope.READ or principal.scopes is None or scope in principal.scopes
 
 
 def check_scopes_within(principal: Principal, requested: frozenset[str] | None) -> None:
-    """A key hands on at most what it has itself."""
+    """A key can create only keys with its own scopes or fewer."""
     if principal.scopes is None or (requested is not None and requested <= principal.scopes):
         return
     may = ", ".join(sorted(principal.scopes))
-    raise Forbidden(f"This key is for {may} only; it cannot make one for more.")
+    raise Forbidden(f"This key is for {may} only; it cannot create a key for more.")
 
 
 def usable_roles(roles: frozenset[str], scopes: frozenset[str] | None) -> frozenset[str]:
-    """An administrator's key without the scope `admin` is that of an ordinary account that may submit and provide."""
+    """An administrator's key without the scope `admin` acts as an ordinary account that may submit and provide."""
     if Role.ADMIN not in roles or scopes is None or Scope.ADMIN in scopes:
         return roles
     return (roles - {Role.ADMIN}) | {Role.SUBMITTER, Role.PROVIDER}
 
 
 def scopes_from_text(text: str | None) -> frozenset[str] | None:
-    """As the database keeps them."""
+    """The scopes as the database stores them."""
     return None if text is None else frozenset(text.split(","))
 
 
-def scopes_to_text(scopes: frozenset[str] | None) -> str | None:
-    return None if scopes is None else ",".join(sorted(scopes))
-
-
 def check_owner(principal: Principal, owner: str | None, *, what: str) -> None:
-    """Object-level check. A stranger's object is answered like one that does not exist."""
+    """The object-level check. Another account's object is answered like one that does not exist."""
     if owner is None or (owner != principal.account_id and not principal.is_admin):
         raise NotFound(f"There is no such {what}, or it is not yours.")
 
 
-class _OwnedRow(Protocol):
-    @property
-    def account_id(self) -> str: ...
+def chosen_account(principal: Principal, account_id: str | None) -> str:
+    """The caller's own account, or any account for an administrator."""
+    chosen = account_id or principal.account_id
+    check_owner(principal, chosen, what="account")
+    return chosen
 
 
-R = TypeVar("R", bound=_OwnedRow)
+def found(row: T | None, *, what: str, field: str | None = None) -> T:
+    """The row, or NotFound."""
+    if row is None:
+        raise NotFound(f"There is no such {what}.", field=field)
+    return row
 
 
 def owned(principal: Principal, row: R | None, *, what: str) -> R:
-    """The row, for whoever may manage it."""
+    """The row, or NotFound unless the caller may manage it."""
     check_owner(principal, None if row is None else row.account_id, what=what)
     assert row is not None
     return row
 
 
 def check_not_pools(account_id: str) -> None:
-    """The pool's own account is the hub's alone: whoever had a key to it, or filled it, could pay nodes with it unseen."""
+    """The pool's own account belongs to the hub: with a key to it, or credits in it, someone could pay nodes unseen."""
     if account_id == POOL_ACCOUNT:
-        raise Forbidden(
-            "This is the pool's own account, which the hub keeps by itself; nobody may change or use it."
-        )
+        raise Forbidden("This is the pool's own account, which only the hub manages; nobody may change or use it.")
 
 
 def may_manage(principal: Principal | None, owner: str) -> bool:
@@ -161,5 +179,5 @@ def may_manage(principal: Principal | None, owner: str) -> bool:
 
 
 def scope(principal: Principal) -> str | None:
-    """Lists show an account its own rows, and an admin everything."""
+    """The account whose rows lists show; None, for administrators: all."""
     return None if principal.is_admin else principal.account_id

@@ -1,4 +1,4 @@
-"""Authentication: who a key, a cookie or a node's token stands for."""
+"""Authentication: from a key, a cookie or a node's token to the principal it stands for."""
 
 from __future__ import annotations
 
@@ -32,35 +32,31 @@ class _Known:
 
 
 class WrongCredential(Unauthenticated):
-    """Nobody has, or had, such a key."""
+    """No account has, or had, such a key."""
 
 
 class Authenticator:
-    """Turns credentials into principals; remembers good ones briefly, and forgets all when any key is revoked."""
+    """Caches valid credentials briefly, and forgets all of them when any key is revoked."""
 
     def __init__(self, store: Store, clock: Clock, secrets: Secrets) -> None:
         self._store, self._clock, self._secrets = store, clock, secrets
         self._known: dict[str, _Known] = {}
         self._used: dict[str, int] = {}
         self._looked_up: Batcher[str, NodeKeysRow] = Batcher()
-        self._forgotten = 0  #: how often; what was looked up before the newest is not remembered after it
+        self._generation = 0  #: counts `forget`; a look-up that began before one is not cached after it
 
     def forget(self) -> None:
         self._known.clear()
-        self._forgotten += 1
+        self._generation += 1
 
     def take_used(self) -> dict[str, int]:
         used, self._used = self._used, {}
         return used
 
     def peek_node(self, token: str) -> NodePrincipal | None:
-        """The hot path of polls: no await, no cryptography."""
+        """The hot path of polls: no await and no cryptography."""
         known = self._known.get(token)
-        if (
-            known is None
-            or known.until_ms <= self._clock.now_ms()
-            or not isinstance(known.principal, NodePrincipal)
-        ):
+        if known is None or known.until_ms <= self._clock.now_ms() or not isinstance(known.principal, NodePrincipal):
             return None
         return known.principal
 
@@ -73,7 +69,7 @@ class Authenticator:
         if parsed is None or not _ID.fullmatch(parsed[0]):
             raise Unauthenticated("This is not a valid key. Run `pool login`, or copy the key again.")
         key_id, secret = parsed
-        forgotten = self._forgotten
+        generation = self._generation
         row = await self._store.read(lambda connection: account_rows.get_key(connection, key_id))
         if row is None or not self._secrets.matches(secret, row.hash):
             raise WrongCredential("This key is not known to the hub.")
@@ -91,7 +87,7 @@ class Authenticator:
         )
         self._used[row.id] = now_ms
         until_ms = min(now_ms + _CACHE_MS, row.expires_at_ms or now_ms + _CACHE_MS)
-        self._remember(key, _Known(principal, until_ms), forgotten)
+        self._remember(key, _Known(principal, until_ms), generation)
         return principal
 
     async def node(self, token: str) -> NodePrincipal:
@@ -100,7 +96,7 @@ class Authenticator:
         node_id = node_token_subject(token)
         if not _ID.fullmatch(node_id):
             raise Unauthenticated("The node token's subject is not a node's id.")
-        forgotten = self._forgotten
+        generation = self._generation
         row = await self._looked_up.ask(node_id, node_id, self._look_up)
         now_ms = self._clock.now_ms()
         key_until_ms = row.previous_key_until_ms or 0
@@ -112,25 +108,25 @@ class Authenticator:
             node_id=node_id, owner=row.account_id, public_key=row.public_key, previous_key=previous
         )
         until_ms = expires_s * 1000 if previous is None else min(expires_s * 1000, key_until_ms)
-        self._remember(token, _Known(principal, until_ms), forgotten)
+        self._remember(token, _Known(principal, until_ms), generation)
         return principal
 
     async def _look_up(self, node_ids: list[str]) -> list[NodeKeysRow | Exception]:
-        """After a restart of the hub all nodes come at once."""
+        """Batched: after a restart of the hub all nodes call at once."""
         rows = await self._store.read(lambda connection: node_rows.get_keys(connection, node_ids))
         unknown = "This node is not enrolled here; enrol it with a code from `pool node code`."
         return [rows.get(node_id) or Unauthenticated(unknown) for node_id in node_ids]
 
-    def _remember(self, credential: str, known: _Known, forgotten: int) -> None:
-        if forgotten != self._forgotten:
-            return  # a key was revoked while this one was looked up: it may have been this one
+    def _remember(self, credential: str, known: _Known, generation: int) -> None:
+        if generation != self._generation:
+            return  # a key was revoked during the look-up: it may be this one
         if len(self._known) >= _CACHE_MAX:
             self._known.clear()
         self._known[credential] = known
 
 
 def _verify(token: str, key: str, previous: str | None, *, now_s: int) -> int:
-    """When the token ends; signed with the node's key, or with the one before it while that is accepted."""
+    """Check the signature by the node's key, or by its previous one while that is accepted. Returns the token's end."""
     try:
         return verify_node_token(token, key=public_key(key), hub=HUB_AUDIENCE, now_s=now_s)
     except Unauthenticated:

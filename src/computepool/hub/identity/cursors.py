@@ -1,6 +1,6 @@
-"""Cursors of pages. Those that are sealed say nothing: only the hubs of this pool can read the number of an event.
+"""Cursors of pages. A sealed cursor hides the number of an event from everyone but the hubs of this pool.
 
-Events have one numbering for the whole pool; a number tells to the millisecond when something happened.
+Events have one numbering for the whole pool, so a number would reveal to the millisecond when something happened.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from computepool.core.errors import BadRequest
 from computepool.hub.context import Hub
 from computepool.protocol.tokens import unb64
 
-_SIZE = 16  #: one block: half of it is the number, half says what it belongs to
+_SIZE = 16  #: one block: half of it is the number, half marks what it belongs to
 
 
 def wrong() -> BadRequest:
@@ -23,7 +23,7 @@ def wrong() -> BadRequest:
 
 
 def read_plain(cursor: str) -> str:
-    """What `b64` made of a text; nothing where it did not."""
+    """The text that `b64` encoded; empty if the cursor is invalid."""
     try:
         return unb64(cursor).decode()
     except ValueError:
@@ -36,7 +36,7 @@ def seal(hub: Hub, seq: int, *, of: str) -> str:
 
 
 def read(hub: Hub, cursor: str, *, of: str) -> int | None:
-    """None: it was not made here, or for something else."""
+    """None: it was made elsewhere, or for another list."""
     try:
         sealed = bytes.fromhex(cursor)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The same request twice has one effect: the reply is stored under the caller's key, in the effect's own transaction."""
+"""Idempotency: a repeated request has one effect. The reply is stored under the caller's key in the same transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """Who asked what under which key. An empty key means: not remembered."""
+    """A request and its idempotency key. With an empty key, nothing is remembered."""
 
     account_id: str
     route: str
@@ -29,20 +29,21 @@ class Remembered:
     request_hash: str
     credential: str = ""  #: what the caller signed in with; never stored
 
-    def lock(self) -> Fernet:
-        """Opens only for who has the credential: a reply with a secret in it must not lie readable in the database."""
-        words = f"{self.credential}\n{self.account_id}\n{self.route}\n{self.key}".encode()
-        return Fernet(base64.urlsafe_b64encode(hashlib.sha256(words).digest()))
+    @property
+    def scope(self) -> dict[str, str]:
+        return {"account_id": self.account_id, "route": self.route, "key": self.key}
+
+    def cipher(self) -> Fernet:
+        """Needs the caller's credential: a reply that contains a secret must not be readable in the database."""
+        text = f"{self.credential}\n{self.account_id}\n{self.route}\n{self.key}".encode()
+        return Fernet(base64.urlsafe_b64encode(hashlib.sha256(text).digest()))
 
 
-def once(
-    tx: Tx, remembered: Remembered, effect: Callable[[], M], *, model: type[M], sealed: bool = False
-) -> M:
-    """The stored reply if this request was answered before, else the effect's own, stored with it."""
+def once(tx: Tx, remembered: Remembered, effect: Callable[[], M], *, model: type[M], sealed: bool = False) -> M:
+    """The stored reply if the request was answered before; otherwise the effect's reply, which is stored with it."""
     if not remembered.key:
         return effect()
-    scope = {"account_id": remembered.account_id, "route": remembered.route, "key": remembered.key}
-    row = account_rows.get_reply(tx.connection, **scope)
+    row = account_rows.get_reply(tx.connection, **remembered.scope)
     if row is not None:
         if row.request_hash != remembered.request_hash:
             raise Conflict("This idempotency key was used for a different request.", field="Idempotency-Key")
@@ -50,17 +51,23 @@ def once(
     reply = effect()
     text = reply.model_dump_json()
     if sealed:
-        text = remembered.lock().encrypt(text.encode()).decode()
-    account_rows.insert_reply(tx, **scope, request_hash=remembered.request_hash, reply=text)
+        text = remembered.cipher().encrypt(text.encode()).decode()
+    account_rows.insert_reply(tx, **remembered.scope, request_hash=remembered.request_hash, reply=text)
     return reply
 
 
+async def write_once(
+    hub: Hub, remembered: Remembered, effect: Callable[[Tx], M], *, model: type[M], sealed: bool = False
+) -> M:
+    """Run the effect durably, unless the request was answered before."""
+    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=model, sealed=sealed))
+
+
 async def find(hub: Hub, remembered: Remembered, *, model: type[M]) -> M | None:
-    """The reply that this very request got before, if any."""
+    """The stored reply to this very request, if any."""
     if not remembered.key:
         return None
-    scope = {"account_id": remembered.account_id, "route": remembered.route, "key": remembered.key}
-    row = await hub.store.read(lambda connection: account_rows.get_reply(connection, **scope))
+    row = await hub.store.read(lambda connection: account_rows.get_reply(connection, **remembered.scope))
     if row is None or row.request_hash != remembered.request_hash:
         return None
     return model.model_validate_json(row.reply)
@@ -68,9 +75,9 @@ async def find(hub: Hub, remembered: Remembered, *, model: type[M]) -> M | None:
 
 def _unseal(remembered: Remembered, text: str) -> bytes:
     try:
-        return remembered.lock().decrypt(text)
+        return remembered.cipher().decrypt(text)
     except InvalidToken:
         raise Conflict(
-            "This was answered before, to another key of yours; the secret in it is shown to that one only.",
+            "This request was already answered to another of your keys; only that key is shown the secret in the reply.",
             field="Idempotency-Key",
         ) from None

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete,
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import idempotency
-from computepool.hub.db.queries import count, set_where
+from computepool.hub.db.queries import by_key, count, matches, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, api_keys, codes, hubs, secrets
 from computepool.hub.db.typed_rows import TypedRow
@@ -29,7 +29,7 @@ class AccountRow(TypedRow, of=accounts):
 
 
 class KeyRow(TypedRow, of=(api_keys, accounts.c.name.label("account_name"))):
-    """Without what it is checked against."""
+    """A key without its hash."""
 
     id: str
     account_id: str
@@ -59,12 +59,29 @@ class CodeRow(TypedRow, of=codes):
 
 
 class StoredReply(TypedRow, of=idempotency):
-    account_id: str
-    route: str
-    key: str
     request_hash: str
     reply: str
-    created_at_ms: int
+
+
+_NOW = bindparam("now", type_=BigInteger)
+_IS_LEFT = codes.c.uses < codes.c.uses_max
+#: A code without a number of uses works once. The write that checks a use also counts it.
+_USE_CODE = Prepared(
+    update(codes)
+    .where(codes.c.hash == bindparam("code"), codes.c.purpose == bindparam("meant"), codes.c.expires_at_ms > _NOW)
+    .where(_IS_LEFT | (codes.c.uses_max.is_(None) & codes.c.used_at_ms.is_(None)))
+    .values(used_at_ms=_NOW, uses=codes.c.uses + 1)
+    .returning(codes.c.account_id)
+)
+_CODE = Prepared(CodeRow.select().where(codes.c.hash == bindparam("code")))
+_INSERT_REPLY = Prepared(idempotency.insert())
+_REPLY = Prepared(
+    StoredReply.select().where(
+        idempotency.c.account_id == bindparam("account"),
+        idempotency.c.route == bindparam("path"),
+        idempotency.c.key == bindparam("word"),
+    )
+)
 
 
 def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:
@@ -80,34 +97,31 @@ def get_account(connection: Connection, account_id: str) -> AccountRow | None:
 
 
 def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
-    """Whoever else locks them waits until this transaction ends. Referring to them stays possible."""
-    matching = select(accounts.c.id).where(
-        dialect.among(tx.connection, accounts.c.id, sorted(set(account_ids)))
-    )
-    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, matching.order_by(accounts.c.id)))
+    """Whoever else locks them waits until this transaction ends. Foreign keys to them are not blocked."""
+    matching = select(accounts.c.id).where(dialect.among(tx.connection, accounts.c.id, sorted(set(account_ids))))
+    tx.connection.execute(matching.order_by(accounts.c.id).with_for_update(key_share=True))
 
 
-def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:
-    return set_where(tx, accounts, accounts.c.id == account_id, **quotas) == 1
-
-
-def set_roles(tx: Tx, account_id: str, *, roles: Sequence[str]) -> None:
-    set_where(tx, accounts, accounts.c.id == account_id, roles=",".join(roles))
+def set_account(tx: Tx, account_id: str, **columns: str | int | None) -> bool:
+    """False when there is none."""
+    return set_where(tx, accounts, accounts.c.id == account_id, **columns) == 1
 
 
 def lock_admins(tx: Tx) -> None:
     matching = select(accounts.c.id).where(accounts.c.roles.contains("admin")).order_by(accounts.c.id)
-    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, matching))
+    tx.connection.execute(matching.with_for_update(key_share=True))
 
 
 def count_admins(connection: Connection) -> int:
-    return sum(
-        "admin" in roles.split(",") for roles in connection.execute(select(accounts.c.roles)).scalars()
-    )
+    return sum("admin" in roles.split(",") for roles in connection.execute(select(accounts.c.roles)).scalars())
 
 
 def find_account(connection: Connection, name: str) -> AccountRow | None:
     return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.name == name)))
+
+
+def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
+    return by_key(connection, accounts.c.name, key=accounts.c.id, among=account_ids)
 
 
 def list_accounts(connection: Connection, *, after: str, limit: int) -> list[AccountRow]:
@@ -121,9 +135,7 @@ def insert_key(tx: Tx, **columns: Any) -> None:
 
 def get_key(connection: Connection, key_id: str) -> CheckedKey | None:
     statement = (
-        CheckedKey.select()
-        .join(accounts, accounts.c.id == api_keys.c.account_id)
-        .where(api_keys.c.id == key_id)
+        CheckedKey.select().join(accounts, accounts.c.id == api_keys.c.account_id).where(api_keys.c.id == key_id)
     )
     return CheckedKey.first(connection.execute(statement))
 
@@ -131,16 +143,14 @@ def get_key(connection: Connection, key_id: str) -> CheckedKey | None:
 def list_keys(
     connection: Connection, *, account_id: str | None, kinds: Sequence[str], after: str, limit: int
 ) -> list[KeyRow]:
-    """No account: everybody's."""
+    """`account_id` None: keys of all accounts."""
     statement = (
         KeyRow.select()
         .join(accounts, accounts.c.id == api_keys.c.account_id)
-        .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after)
+        .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after, matches(api_keys.c.account_id, account_id))
         .order_by(api_keys.c.id)
         .limit(limit)
     )
-    if account_id is not None:
-        statement = statement.where(api_keys.c.account_id == account_id)
     return KeyRow.all(connection.execute(statement))
 
 
@@ -149,7 +159,7 @@ def revoke_key(tx: Tx, key_id: str) -> bool:
 
 
 def revoke_keys_of(tx: Tx, *, account_id: str, but: str = "") -> int:
-    """Keys and sessions that were good until now."""
+    """Revoke keys and sessions. Returns how many were valid until now."""
     good = or_(api_keys.c.expires_at_ms.is_(None), api_keys.c.expires_at_ms > tx.now_ms)
     return _revoke(tx, api_keys.c.account_id == account_id, api_keys.c.id != but, good)
 
@@ -179,74 +189,38 @@ def insert_code(
 
 
 def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
-    """The account the code stands for, once: a second use, a late use and a foreign purpose all give None."""
-    return _used(_USE_CODE, tx, code_hash=code_hash, purpose=purpose)
-
-
-def use_join_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
-    """The same for a code of several uses: each is counted by the write that checks."""
-    return _used(_USE_JOIN_CODE, tx, code_hash=code_hash, purpose=purpose)
-
-
-def _used(statement: Prepared, tx: Tx, *, code_hash: str, purpose: str) -> str | None:
-    owner = statement.first(tx.connection, code=code_hash, meant=purpose, now=tx.now_ms)
+    """The account the code stands for; None if it is used up, expired, or for another purpose."""
+    owner = _USE_CODE.first(tx.connection, code=code_hash, meant=purpose, now=tx.now_ms)
     return None if owner is None else owner[0]
-
-
-def _use(*which: ColumnElement[bool], **counted: ColumnElement[int]) -> Prepared:
-    now = bindparam("now", type_=BigInteger)
-    named = codes.c.hash == bindparam("code"), codes.c.purpose == bindparam("meant")
-    used = update(codes).where(*named, *which, codes.c.expires_at_ms > now)
-    return Prepared(used.values(used_at_ms=now, **counted).returning(codes.c.account_id))
-
-
-_USE_CODE = _use(codes.c.used_at_ms.is_(None))
-_IS_LEFT = codes.c.uses < codes.c.uses_max
-_USE_JOIN_CODE = _use(_IS_LEFT, uses=codes.c.uses + 1)
 
 
 def get_code(connection: Connection, code_hash: str) -> CodeRow | None:
     return CodeRow.one(_CODE.first(connection, code=code_hash))
 
 
-_CODE = Prepared(CodeRow.select().where(codes.c.hash == bindparam("code")))
-
-
 def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> list[CodeRow]:
-    """Those that still work, the newest last."""
+    """Those that still work, newest last."""
     statement = (
         CodeRow.select()
-        .where(
-            codes.c.account_id == account_id,
-            codes.c.purpose == "join",
-            _IS_LEFT,
-            codes.c.expires_at_ms > now_ms,
-        )
+        .where(codes.c.account_id == account_id, codes.c.purpose == "join", _IS_LEFT, codes.c.expires_at_ms > now_ms)
         .order_by(codes.c.expires_at_ms, codes.c.hash)
     )
     return CodeRow.all(connection.execute(statement))
 
 
 def end_join_codes(tx: Tx, *, account_id: str) -> None:
-    """From now on."""
     _end(tx, codes.c.account_id == account_id, codes.c.purpose == "join")
 
 
-def find_code(
-    connection: Connection, name: str, *, account_id: str | None, purposes: Sequence[str]
-) -> CodeRow | None:
-    """By the beginning of its hash; no account: anybody's."""
-    # A hash is written with 0-9a-f: a range is what both databases find by their index.
-    statement = CodeRow.select().where(
-        codes.c.hash >= name, codes.c.hash < f"{name}g", codes.c.purpose.in_(purposes)
-    )
-    if account_id is not None:
-        statement = statement.where(codes.c.account_id == account_id)
+def find_code(connection: Connection, name: str, *, account_id: str | None, purposes: Sequence[str]) -> CodeRow | None:
+    """By the beginning of its hash; `account_id` None: of any account."""
+    # A hash is hexadecimal; a range is a condition for which both databases use their index.
+    named = codes.c.hash >= name, codes.c.hash < f"{name}g"
+    statement = CodeRow.select().where(*named, codes.c.purpose.in_(purposes), matches(codes.c.account_id, account_id))
     return CodeRow.first(connection.execute(statement.order_by(codes.c.hash).limit(1)))
 
 
 def end_code(tx: Tx, code_hash: str) -> None:
-    """From now on, for whoever has not used it yet."""
     _end(tx, codes.c.hash == code_hash)
 
 
@@ -254,10 +228,10 @@ def _end(tx: Tx, *which: ColumnElement[bool]) -> None:
     set_where(tx, codes, *which, codes.c.expires_at_ms > tx.now_ms, expires_at_ms=tx.now_ms)
 
 
-def used_code_owner(connection: Connection, *, code_hash: str, purpose: str) -> str | None:
-    """The account that a code stood for when it was used."""
+def used_code_owner(connection: Connection, *, code_hash: str, purposes: Sequence[str]) -> str | None:
+    """The account of a used code."""
     statement = select(codes.c.account_id).where(
-        codes.c.hash == code_hash, codes.c.purpose == purpose, codes.c.used_at_ms.is_not(None)
+        codes.c.hash == code_hash, codes.c.purpose.in_(purposes), codes.c.used_at_ms.is_not(None)
     )
     return connection.execute(statement).scalar()
 
@@ -267,16 +241,14 @@ def prune_codes(tx: Tx, *, before_ms: int) -> None:
 
 
 def get_secrets(connection: Connection) -> dict[str, str]:
-    """Oldest first, and in the same order for every hub."""
+    """Oldest first; the order is the same for every hub."""
     rows = connection.execute(select(secrets).order_by(secrets.c.created_at_ms, secrets.c.name))
     return {row.name: row.value for row in rows}
 
 
 def insert_secret(tx: Tx, *, name: str, value: str) -> bool:
-    """False when there is one already: of hubs that start together, one makes it and the others find it."""
-    statement = dialect.insert_ignore(tx.connection, secrets).values(
-        name=name, value=value, created_at_ms=tx.now_ms
-    )
+    """False if it exists: of hubs that start together, one creates it and the others find it."""
+    statement = dialect.insert_ignore(tx.connection, secrets).values(name=name, value=value, created_at_ms=tx.now_ms)
     return tx.connection.execute(statement.returning(secrets.c.name)).first() is not None
 
 
@@ -294,25 +266,13 @@ def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
 
 
 def live_address(connection: Connection, *, since_ms: int) -> str | None:
-    """Where a hub that serves this database can be reached, if one does."""
+    """The address of a hub that serves this database, if any does."""
     statement = select(hubs.c.address).where(hubs.c.seen_at_ms >= since_ms).order_by(hubs.c.seen_at_ms.desc())
     return connection.execute(statement).scalars().first()
 
 
 def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> StoredReply | None:
     return StoredReply.one(_REPLY.first(connection, account=account_id, path=route, word=key))
-
-
-_REPLY = Prepared(
-    StoredReply.select().where(
-        idempotency.c.account_id == bindparam("account"),
-        idempotency.c.route == bindparam("path"),
-        idempotency.c.key == bindparam("word"),
-    )
-)
-
-
-_INSERT_REPLY = Prepared(idempotency.insert())
 
 
 def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:

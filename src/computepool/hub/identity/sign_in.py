@@ -1,10 +1,8 @@
-"""Signing in with one-time codes; accounts. Keys are made in keys.py, and looked up in authenticator.py."""
+"""Accounts, and signing in with one-time codes. Keys are created in keys.py and looked up in authenticator.py."""
 
 from __future__ import annotations
 
-import json
-
-from computepool.core.errors import BadRequest, Forbidden, NotFound
+from computepool.core.errors import BadRequest, Forbidden
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import access, keys
@@ -34,24 +32,13 @@ async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPa
 
 async def get_account(hub: Hub, account_id: str) -> AccountView:
     row = await hub.store.read(lambda connection: account_rows.get_account(connection, account_id))
-    if row is None:
-        raise NotFound("There is no such account.")
-    return account_view(row)
-
-
-# one-time codes
+    return account_view(access.found(row, what="account"))
 
 
 def issue_code(
-    tx: Tx,
-    snapshot: Snapshot,
-    *,
-    purpose: str,
-    account_id: str,
-    lifetime_s: float,
-    uses_max: int | None = None,
+    tx: Tx, snapshot: Snapshot, *, purpose: str, account_id: str, lifetime_s: float, uses_max: int | None = None
 ) -> tuple[str, int]:
-    """128 random bits, written in groups a person can read aloud; only its hash is kept."""
+    """128 random bits in hexadecimal; only the hash is stored. Returns the code and its expiry."""
     code = snapshot.clock.entropy(16).hex()
     expires_at_ms = tx.now_ms + round(lifetime_s * 1000)
     account_rows.insert_code(
@@ -66,8 +53,8 @@ def issue_code(
 
 
 async def create_link(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
-    """A sign-in link for somebody, good once. Whoever opens it is that account, for everything it may do: so the key that
-    makes one must be for everything, too."""
+    """Create a sign-in link that works once. Whoever opens it has all rights of the account, so the key that creates it
+    must have no limits either."""
     access.check_not_pools(account_id)
     if admin.scopes is not None:
         raise Forbidden(
@@ -77,18 +64,15 @@ async def create_link(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
     snapshot, lifetime_s = take(hub), hub.settings.signin_code_lifetime_s
 
     def unit(tx: Tx) -> tuple[str, int]:
-        if account_rows.get_account(tx.connection, account_id) is None:
-            raise NotFound("There is no such account.")
+        access.found(account_rows.get_account(tx.connection, account_id), what="account")
         keys.check_not_impersonating(tx, admin, owner=account_id, settings=snapshot.settings)
         maker = account_rows.get_key(tx.connection, admin.key_id)
         if maker is not None and maker.kind == "key" and maker.expires_at_ms is not None:
             raise Forbidden(
                 "This key expires but a link's key need not; use a key without expiry, or a browser session."
             )
-        code, expires_at_ms = issue_code(
-            tx, snapshot, purpose="signin", account_id=account_id, lifetime_s=lifetime_s
-        )
-        data = json.dumps({"expires_at_ms": expires_at_ms})
+        code, expires_at_ms = issue_code(tx, snapshot, purpose="signin", account_id=account_id, lifetime_s=lifetime_s)
+        data = {"expires_at_ms": expires_at_ms}
         tx.emit(actor=admin.account_id, action="account.link_issued", account_id=account_id, data=data)
         return code, expires_at_ms
 

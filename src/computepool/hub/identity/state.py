@@ -1,4 +1,4 @@
-"""The hub's memory of identities."""
+"""In-memory state of identities."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ from computepool.hub.identity.signing.secrets import Secrets
 class IdentityState:
     secrets: Secrets
     authenticator: Authenticator
-    signed_in_before: bool = False  #: somebody has; then it is not asked again
+    signed_in_before: bool = False  #: whether anyone ever has; once true, it is not read again

@@ -1,4 +1,4 @@
-"""Attempts: one try of a job on one node, its lease and its report. Every write that ends one says what it believed."""
+"""Rows of attempts, with their leases and reports. Every write that ends one repeats its precondition in its WHERE clause."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, JobState, Reason
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import new_values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_BILLED, IS_LIVE, attempts, jobs, nodes
 from computepool.hub.db.typed_rows import TypedRow
@@ -57,7 +58,6 @@ class AttemptRow(TypedRow, of=attempts):
     lane_since_ms: int
     lane_billed_ms: int | None
     resumed_no: int | None
-    resumed_ms: int | None
     covered_ms: int | None
     spent: int | None
     checkpoint_ms: int | None
@@ -69,16 +69,15 @@ class NamedAttempt(AttemptRow, of=nodes.c.name.label("node_name")):
 
 
 class OwnedAttempt(
-    AttemptRow,
-    of=select(jobs.c.account_id).where(jobs.c.id == attempts.c.job_id).scalar_subquery().label("account_id"),
+    AttemptRow, of=select(jobs.c.account_id).where(jobs.c.id == attempts.c.job_id).scalar_subquery().label("account_id")
 ):
-    """With the account whose job it is of."""
+    """With the account of its job."""
 
     account_id: str
 
 
 class LiveAttemptRow(AttemptRow, of=(jobs, SHOWN_ACCOUNT)):
-    """With all of its job that is needed to grant it once more."""
+    """With the columns of its job that a grant needs."""
 
     shown_account: str
     hub_job: str | None
@@ -118,13 +117,15 @@ def attempt_id(job_id: str, number: int) -> str:
     return f"{job_id}-{number}"
 
 
+def job_id_of(attempt_id: str) -> str:
+    return attempt_id.rpartition("-")[0]
+
+
 _INSERT = Prepared(attempts.insert())
-_PLACE = Prepared(update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node")))
 
 
 def insert_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     _INSERT.execute(tx.connection, rows)
-    _PLACE.execute(tx.connection, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
 
 
 def get_attempts(connection: Connection, job_id: str) -> list[NamedAttempt]:
@@ -138,17 +139,15 @@ def get_attempts(connection: Connection, job_id: str) -> list[NamedAttempt]:
 
 
 def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -> set[str]:
-    """Owners of nodes on which the job failed by its own fault."""
+    """Owners of nodes on which the job failed for any other reason than these."""
     statement = select(attempts.c.owner_id).where(
-        attempts.c.job_id == job_id,
-        attempts.c.state == AttemptState.FAILED.value,
-        attempts.c.reason.not_in(reasons),
+        attempts.c.job_id == job_id, attempts.c.state == AttemptState.FAILED.value, attempts.c.reason.not_in(reasons)
     )
     return set(connection.execute(statement).scalars())
 
 
 def unable(connection: Connection, job_id: str) -> list[UnableAttempt]:
-    """Attempts of the job whose nodes said that they could not run it."""
+    """Attempts of the job whose nodes reported that they could not run it."""
     statement = UnableAttempt.select().where(
         attempts.c.job_id == job_id,
         attempts.c.state == AttemptState.FAILED.value,
@@ -158,34 +157,29 @@ def unable(connection: Connection, job_id: str) -> list[UnableAttempt]:
 
 
 def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, OwnedAttempt]:
-    rows = _LOCK.rows(tx.connection, **dialect.ids(tx.connection, set(attempt_ids)))
+    rows = _lock.rows(tx.connection, **dialect.ids(tx.connection, set(attempt_ids)))
     return {row.id: row for row in OwnedAttempt.all(rows)}
 
 
-def _lock_attempts(connection: Connection) -> Select[Any]:
-    name = connection.dialect.name
-    matching = OwnedAttempt.select().where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
-    return dialect.for_update(name, matching)
-
-
-_LOCK = Prepared(_lock_attempts)
+@Prepared
+def _lock(connection: Connection) -> Select[Any]:
+    matching = dialect.among_ids(connection.dialect.name, attempts.c.id)
+    return OwnedAttempt.select().where(matching).order_by(attempts.c.id).with_for_update(key_share=True)
 
 
 def live_attempts(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[LiveAttemptRow]]:
-    """What these nodes hold by the store's knowledge."""
+    """By node, the attempts that it holds according to the store."""
     found: dict[str, list[LiveAttemptRow]] = {}
-    for row in LiveAttemptRow.all(_LIVE_OF_NODES.rows(connection, **dialect.ids(connection, node_ids))):
+    for row in LiveAttemptRow.all(_live_of_nodes.rows(connection, **dialect.ids(connection, node_ids))):
         found.setdefault(row.node_id, []).append(row)
     return found
 
 
+@Prepared
 def _live_of_nodes(connection: Connection) -> Select[Any]:
     matching = dialect.among_ids(connection.dialect.name, attempts.c.node_id)
     joined = LiveAttemptRow.select().join(jobs, jobs.c.id == attempts.c.job_id)
     return joined.where(matching, IS_LIVE).order_by(attempts.c.id)
-
-
-_LIVE_OF_NODES = Prepared(_live_of_nodes)
 
 
 def live_attempts_of_job(connection: Connection, job_id: str) -> list[AttemptRow]:
@@ -197,51 +191,40 @@ _REPORT = Prepared(
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"), attempts.c.report_digest.is_(None))
     .values(
-        state=bindparam("new_state"),
-        reason=bindparam("why"),
-        report_digest=bindparam("digest"),
-        exit_code=bindparam("code"),
-        error=bindparam("text"),
-        usage=bindparam("measured"),
-        started_at_ms=bindparam("started"),
-        finished_at_ms=bindparam("finished"),
-        # Not taken away by a late report: an attempt may be paid for what another one went on from.
-        billed_ms=func.coalesce(bindparam("billed", type_=BigInteger), attempts.c.billed_ms),
-        lane_billed_ms=func.coalesce(bindparam("lane_billed", type_=BigInteger), attempts.c.lane_billed_ms),
-        charge=func.coalesce(bindparam("cost", type_=BigInteger), attempts.c.charge),
-        outcome=bindparam("names"),
-        streak=bindparam("known_for"),
-        result=bindparam("value"),
-        result_artifact=bindparam("artifact"),
-        outputs=bindparam("files"),
-        printed=bindparam("shown"),
-        printed_chars=bindparam("shown_chars"),
-        items_failed=bindparam("raised"),
+        **new_values(
+            "state", "reason", "report_digest", "exit_code", "error", "usage", "started_at_ms", "finished_at_ms"
+        ),
+        **new_values("outcome", "streak", "result", "result_artifact", "outputs"),
+        **new_values("printed", "printed_chars", "items_failed"),
+        # A late report does not clear these: the attempt may be paid for a checkpoint from which another one resumed.
+        **{
+            name: func.coalesce(bindparam(f"new_{name}", type_=BigInteger), attempts.c[name])
+            for name in ("billed_ms", "lane_billed_ms", "charge")
+        },
     )
 )
 
 
 def lanes_billed(connection: Connection, lanes: Iterable[str]) -> dict[str, int]:
-    """What was paid for so far in each lane."""
-    return dict(_LANES_BILLED.rows(connection, **dialect.ids(connection, lanes)))
+    """By lane, the time that has been billed so far (ms)."""
+    return dict(_lanes_billed.rows(connection, **dialect.ids(connection, lanes)))
 
 
+@Prepared
 def _lanes_billed(connection: Connection) -> Select[Any]:
     matching = dialect.among_ids(connection.dialect.name, attempts.c.lane)
     newest = func.max(attempts.c.lane_billed_ms)
     return select(attempts.c.lane, newest).where(matching, IS_BILLED).group_by(attempts.c.lane)
 
 
-_LANES_BILLED = Prepared(_lanes_billed)
-
-
 def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    if rows and _REPORT.execute(tx.connection, rows) != len(rows):
+    """Each row with `attempt`, and the new columns as `new_<column>`."""
+    if _REPORT.execute(tx.connection, rows) != len(rows):
         raise InvariantViolation("an attempt would have been reported twice")
 
 
 def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> bool:
-    """A live attempt ends without a report of its own: expired, cancelled, superseded."""
+    """End a live attempt without a report: it expired, or was cancelled or superseded."""
     statement = (
         update(attempts)
         .where(attempts.c.id == id_, IS_LIVE)
@@ -251,52 +234,41 @@ def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> boo
 
 
 def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> list[AttemptKey]:
-    """Leased → running, for attempt and job; returns those that changed."""
+    """Mark leased attempts and their jobs as running; returns those that changed."""
     # Jobs before attempts, as everywhere: two hubs that lock in opposite orders would wait for each other.
-    lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
+    lock_jobs(tx, {job_id_of(id_) for id_ in attempt_ids})
     statement = (
         update(attempts)
-        .where(
-            dialect.among(tx.connection, attempts.c.id, attempt_ids),
-            attempts.c.state == AttemptState.LEASED.value,
-        )
+        .where(dialect.among(tx.connection, attempts.c.id, attempt_ids), attempts.c.state == AttemptState.LEASED.value)
         .values(state=AttemptState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
         .returning(*AttemptKey.columns.values())
     )
     started = AttemptKey.all(tx.connection.execute(statement))
-    if started:
-        rows = [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started]
-        _START.execute(tx.connection, rows)
+    _START.execute(tx.connection, [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started])
     return started
 
 
 _START = Prepared(
     update(jobs)
-    .where(
-        jobs.c.id == bindparam("job"),
-        jobs.c.attempt_no == bindparam("no"),
-        jobs.c.state == JobState.LEASED.value,
-    )
+    .where(jobs.c.id == bindparam("job"), jobs.c.attempt_no == bindparam("no"), jobs.c.state == JobState.LEASED.value)
     .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=bindparam("now"))
 )
 
 
 def renew_leases(tx: Tx, attempt_ids: Sequence[str], *, until_ms: int) -> set[str]:
-    """One statement for all nodes of an interval. Returns those that are still live; the rest must stop."""
+    """Returns the attempts that are still live; the others must stop."""
     matching = dialect.among(tx.connection, attempts.c.id, attempt_ids)
     return _extend(tx, select(attempts.c.id).where(matching, attempts.c.state.in_(_LIVE)), until_ms)
 
 
 def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
-    """After a start: nobody loses a lease because the hub was away."""
+    """Of all live attempts; returns their number."""
     return len(_extend(tx, select(attempts.c.id).where(IS_LIVE), until_ms))
 
 
 def _extend(tx: Tx, matching: Select[Any], until_ms: int) -> set[str]:
-    """Never shortens a lease: a word that arrives late must not take back what a newer one gave."""
-    rows = tx.connection.execute(
-        dialect.for_update(tx.connection.dialect.name, matching.order_by(attempts.c.id))
-    )
+    """Never shortens a lease: a message that was delayed must not take back what a newer one gave."""
+    rows = tx.connection.execute(matching.order_by(attempts.c.id).with_for_update(key_share=True))
     alive = set(rows.scalars())
     tx.connection.execute(
         update(attempts)

@@ -1,4 +1,4 @@
-"""The submitter's choice of how results of a job are compared, stored with the job."""
+"""Comparison of results of a job, as its submitter chose; stored with the job."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ from computepool.hub.jobs.rows import JobRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Nothing of it given: results are the same where their digests are."""
+    """By tolerance, by a function, or by neither: then results are the same if their digests are."""
 
     within: Tolerance | None = None
     function: str | None = None  #: digest of the spec that calls it
-    longest_ms: int = 0  #: of such a call
-    answers: Mapping[str, bool] = field(default_factory=dict)  #: by the two results
-    pair: str = ""  #: the two that it is being called with
+    longest_ms: int = 0  #: time limit of a call
+    answers: Mapping[str, bool] = field(default_factory=dict)  #: by pair of results
+    pair: str = ""  #: the pair that it is being called with
+
+    @classmethod
+    def of(cls, job: JobRow) -> Comparison:
+        if job.compare is None:
+            return EXACT
+        fields = json.loads(job.compare)
+        if "tolerance" in fields:
+            return cls(within=Tolerance(*fields["tolerance"]))
+        return cls(function=fields["function"], longest_ms=fields["ms"], answers=fields["answers"], pair=fields["pair"])
 
     def __str__(self) -> str:
         if self.within is not None:
@@ -38,14 +47,3 @@ class Comparison:
 
 
 EXACT = Comparison()
-
-
-def wish_of(job: JobRow) -> Comparison:
-    if job.compare is None:
-        return EXACT
-    fields = json.loads(job.compare)
-    if "tolerance" in fields:
-        return Comparison(within=Tolerance(*fields["tolerance"]))
-    return Comparison(
-        function=fields["function"], longest_ms=fields["ms"], answers=fields["answers"], pair=fields["pair"]
-    )

@@ -1,18 +1,19 @@
-"""Looking at jobs, and waiting for them."""
+"""Reading jobs, and waiting for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.ids import time_of
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.core.resources import Requirements
+from computepool.core.trust.verification import VerificationVerdict
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts.rows import OutputRow
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
@@ -25,15 +26,14 @@ from computepool.hub.lookup import name_rows
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
-from computepool.protocol.jobs.jobs import CheckpointView, JobDetail, JobPage, JobResult, JobView
+from computepool.protocol.jobs.jobs import CorrectedResult, JobDetail, JobPage, JobResult, JobSpec, JobView, OutputFile
 
-#: Jobs looked at in one read, and in one request: a search that finds little gives up here and can be gone on with.
+#: Rows that one query reads at most, and one request: a search that finds little stops there and returns a cursor.
 _WINDOW = 20_000
-_LOOKED_AT_MAX = 500_000
+_SCANNED_MAX = 500_000
 _CHILDREN_SHOWN = 100
-#: Kinds of jobs that are looked up for one list: each may take a look at every node.
+#: Kinds of jobs that are compared with the fleet for one list: each comparison may read every node.
 _KINDS_MAX = 5
-
 
 _Row = TypeVar("_Row", bound=JobRow)
 AnyJob = TypeVar("AnyJob", bound=JobView)
@@ -43,53 +43,61 @@ def owned(principal: Principal, row: _Row | None) -> _Row:
     return access.owned(principal, row, what="job")
 
 
+async def load(hub: Hub, principal: Principal, job_id: str) -> JobRow:
+    """Raises NotFound if it is not the caller's."""
+    return owned(principal, await hub.store.read(partial(job_rows.get_job, job_id=job_id)))
+
+
 async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen: str | None) -> JobDetail:
-    """The job as it is; with `wait_ms`, not before its state differs from `seen` (or it is finished)."""
+    """With `wait_ms`, wait until the job's state differs from `seen`, or the job is finished."""
 
     async def look() -> tuple[JobRow, bool]:
-        row = owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
+        row = await load(hub, principal, job_id)
         return row, JobState(row.state) in TERMINAL or (seen is not None and row.state != seen)
 
     row = await hub.long_poll(look, f"job:{job_id}", wait_ms=wait_ms)
-    return await _detail(hub, principal, row)
+    known = (await hub.jobs.specs.load([row.spec_digest]))[row.spec_digest]
+    detail = await hub.store.read(partial(_detail, principal=principal, job_id=job_id, spec=known.spec))
+    return _with_warnings(hub, [detail])[0]
 
 
-async def _detail(hub: Hub, principal: Principal, job: JobRow) -> JobDetail:
-    known = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest]
-
-    def load(connection: Connection) -> JobDetail:
-        row = owned(principal, job_rows.get_job(connection, job.id))
-        found = views.job_detail(
-            row,
-            spec=known.spec,
-            after=dependency_rows.get(connection, row.id),
-            attempts=attempt_rows.get_attempts(connection, row.id),
-            outputs=artifact_rows.outputs_of(connection, [row.id]).get(row.id, []),
-            corrected=_correction(connection, row),
-            checkpoint=_checkpoint(connection, row),
-            principal=principal,
-        )
-        children = child_rows.direct(connection, row.id, limit=_CHILDREN_SHOWN)
-        parents = child_rows.parents(connection, [row.id])
-        return found.model_copy(update={"parent_id": parents.get(row.id), "children": children})
-
-    return _with_notes(hub, [await hub.store.read(load)])[0]
-
-
-def _correction(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:
-    """The hub job with the right result of a job whose own was wrong, and its files."""
-    if job.verdict != views.REFUTED or job.hub_job is not None:
-        return None
-    right = recheck_rows.last_recheck(connection, job.id)
-    return (
-        None if right is None else (right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, []))
+def _detail(connection: Connection, *, principal: Principal, job_id: str, spec: JobSpec) -> JobDetail:
+    row = owned(principal, job_rows.get_job(connection, job_id))
+    attempts = attempt_rows.get_attempts(connection, row.id)
+    names = {attempt.node_id: attempt.node_name for attempt in attempts}
+    checkpoint = None if row.checkpoint_no is None else checkpoint_rows.get(connection, row.id)
+    return JobDetail.from_attributes(
+        row,
+        **views.job_fields(row, node_name=names.get(row.node_id or ""), principal=principal),
+        spec=spec,
+        after=dependency_rows.get(connection, row.id),
+        tries=[views.attempt_view(attempt) for attempt in attempts],
+        outputs=_outputs(connection, row.id),
+        corrected=_correction(connection, row),
+        checkpoint=None if checkpoint is None else checkpoints.view(checkpoint),
+        parent_id=child_rows.parents(connection, [row.id]).get(row.id),
+        children=child_rows.direct(connection, row.id, limit=_CHILDREN_SHOWN),
     )
 
 
-def _with_notes(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
-    """The same jobs; of those that wait for a node, it is said where no connected one could run them.
+def _outputs(connection: Connection, job_id: str) -> list[OutputFile]:
+    return views.output_files(artifact_rows.outputs_of(connection, [job_id]).get(job_id, []))
 
-    Lists ask for it, so only a few kinds of jobs are looked up, and what was found is kept while the fleet stays the same.
+
+def _correction(connection: Connection, job: JobRow) -> CorrectedResult | None:
+    """The right result of a job whose own was wrong, from the hub job that checked it."""
+    if job.verdict != VerificationVerdict.REFUTED or job.hub_job is not None:
+        return None
+    right = recheck_rows.find_recheck(connection, job.id, recheck_rows.RECHECKS_MAX)
+    if right is None:
+        return None
+    return CorrectedResult.from_attributes(right, outputs=_outputs(connection, right.id))
+
+
+def _with_warnings(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
+    """The same jobs; the status of those that wait for a node says so if no connected node can run them.
+
+    Lists ask for this, so only a few kinds of jobs are compared, and the answers are cached until the fleet changes.
     """
     fleet, backlog = hub.nodes.registry.fleet, hub.jobs.queue.backlog
     known: dict[tuple[Requirements, str], bool] = {}
@@ -100,39 +108,24 @@ def _with_notes(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
             shape = backlog.shape_of(job.id)
             key = (shape.requirements, shape.account)
             if key not in known and len(known) < _KINDS_MAX:
-                known[key] = hub.money.ceilings.is_possible(
-                    fleet, key[0], account=key[1], now_ms=hub.now_ms()
-                )
+                known[key] = hub.money.ceilings.is_possible(fleet, key[0], account=key[1], now_ms=hub.now_ms())
             hopeless = not known.get(key, True)
         found.append(job.model_copy(update={"status": views.NO_NODE}) if hopeless else job)
     return found
 
 
-def _checkpoint(connection: Connection, row: JobRow) -> CheckpointView | None:
-    if row.checkpoint_no is None:
-        return None
-    kept = checkpoint_rows.get(connection, row.id)
-    return None if kept is None else checkpoints.view(kept)
-
-
 async def checkpoint(hub: Hub, principal: Principal, job_id: str) -> CheckpointDetail:
-    """Where the job goes on from, with the files: the submitter may fetch them."""
-    row = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
-    owned(principal, row)
+    """With the files, which the submitter may fetch."""
+    await load(hub, principal, job_id)
     kept = await hub.store.read(lambda connection: checkpoint_rows.get(connection, job_id))
     if kept is None:
-        raise NotFound("This job has no checkpoint: it saved none yet, or it is over.")
+        raise NotFound("This job has no checkpoint: it has saved none yet, or it has ended.")
     return checkpoints.detail(kept)
-
-
-async def check_visible(hub: Hub, principal: Principal, job_id: str) -> None:
-    owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
 
 
 async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -> JobResult:
     async def look() -> tuple[FullJobRow, bool]:
-        found = await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
-        row = owned(principal, found)
+        row = owned(principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id)))
         return row, JobState(row.state) in TERMINAL
 
     row = await hub.long_poll(look, f"job:{job_id}", wait_ms=wait_ms)
@@ -145,30 +138,33 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
 async def page(
     hub: Hub, principal: Principal, *, filters: JobFilter, everybody: bool, after: str | None, limit: int
 ) -> JobPage:
-    """Newest first. Others' jobs are for administrators, and only where they want them."""
-    whose = None if principal.is_admin and everybody else principal.account_id
-    if whose is not None and filters.account_id not in (None, whose):
+    """Newest first. Only administrators see the jobs of others, and only if they ask for them (`everybody`)."""
+    account_id = None if principal.is_admin and everybody else principal.account_id
+    if account_id is not None and filters.account_id not in (None, account_id):
         return JobPage(jobs=[])
-    own = replace(filters, account_id=whose or filters.account_id)
+    filters = replace(filters, account_id=account_id or filters.account_id)
     rows: list[JobRow] = []
-    at, looked = after, 0
-    while len(rows) < limit and looked < _LOOKED_AT_MAX:
-        found, at = await _older(hub, own, before=at, limit=limit - len(rows))
+    cursor, scanned = after, 0
+    while len(rows) < limit and scanned < _SCANNED_MAX:
+        found, cursor = await _older(hub, filters, before=cursor, limit=limit - len(rows))
         rows += found
-        looked += _WINDOW
-        if at is None:
+        scanned += _WINDOW
+        if cursor is None:
             break
-    ids = [row.id for row in rows]
-    known, parents = await hub.store.read(
-        lambda connection: (_names(connection, rows, principal), child_rows.parents(connection, ids))
+    names, parents = await hub.store.read(
+        lambda connection: (
+            _names(connection, rows, principal),
+            child_rows.parents(connection, [row.id for row in rows]),
+        )
     )
     jobs = [
-        views.job_view(row, node_name=known.get(row.node_id or ""), principal=principal).model_copy(
-            update={"account_name": known.get(row.account_id), "parent_id": parents.get(row.id)}
+        views.job_view(row, node_name=names.get(row.node_id or ""), principal=principal).model_copy(
+            update={"account_name": names.get(row.account_id), "parent_id": parents.get(row.id)}
         )
         for row in rows
     ]
-    return JobPage(jobs=_with_notes(hub, jobs), next=at, searched_to_ms=None if at is None else time_of(at))
+    searched_to_ms = None if cursor is None else time_of(cursor)
+    return JobPage(jobs=_with_warnings(hub, jobs), next=cursor, searched_to_ms=searched_to_ms)
 
 
 async def _older(
@@ -176,9 +172,7 @@ async def _older(
 ) -> tuple[Sequence[JobRow], str | None]:
     async with hub.jobs.searches if job_rows.is_search(filters) else nullcontext():
         return await hub.store.read(
-            lambda connection: job_rows.list_jobs(
-                connection, filters, before=before, limit=limit, window=_WINDOW
-            )
+            lambda connection: job_rows.list_jobs(connection, filters, before=before, limit=limit, window=_WINDOW)
         )
 
 

@@ -1,9 +1,10 @@
-"""The queue in memory: jobs that wait for a node, as the store has them. The dispatcher places them (scheduling/dispatch.py)."""
+"""The queue in memory: stored jobs that wait for a node. The dispatcher places them (scheduling/dispatch.py)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from computepool.core.placement.backlog import Backlog
 from computepool.hub.clock import Clock
@@ -14,51 +15,61 @@ from computepool.hub.jobs.rows import QueuedJob
 from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.nodes import rows as node_rows
 
-#: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind: a little when
-#: another hub says so, more now and then, and at everything once in a while.
+#: How far before the last load the next one begins, because another hub's clock may differ, or its commit may be slow.
 _OVERLAP_MS = 1_000
 _OVERLAP_SLOW_MS = 30_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJobs:
+    """Jobs of one submission, which wait for nothing but a node."""
+
+    job_ids: Sequence[str]
+    spec_digest: str
+    account_id: str
+    priority: int
+    ceiling: int
+
+
 class Queue:
     def __init__(self, store: Store, clock: Clock, specs: SpecCache, *, most: int) -> None:
-        """`most`: jobs that are kept here; the others wait in the store alone."""
+        """`most`: how many jobs it holds; further ones wait in the store."""
         self.backlog = Backlog()
         self.changed = asyncio.Event()  #: there may be something to place
-        #: While jobs are on their way to nodes: chosen for them, and not yet in their sessions.
-        self.placing = asyncio.Lock()
+        self.placing = asyncio.Lock()  #: held from the choice of nodes until the jobs are in their sessions
         self._store, self._clock, self._specs, self._most = store, clock, specs, most
-        self._spec_of: dict[str, str] = {}  #: job → spec digest
-        self._synced_ms = 0
+        self._spec_of: dict[str, str] = {}  #: spec digests by job
+        self._loaded_ms = 0
 
     def wake(self) -> None:
         self.changed.set()
 
+    async def load(self) -> None:
+        """Load what was queued since the last load: another hub said that it queued something."""
+        await self._load(self._loaded_ms - _OVERLAP_MS)
+
     async def resync(self) -> None:
-        """Under notifications: what is younger than the last look, and what was committed late."""
-        await self.load(since_ms=self._synced_ms - _OVERLAP_SLOW_MS)
+        """Load more than that: a notification may have been lost."""
+        await self._load(self._loaded_ms - _OVERLAP_SLOW_MS)
 
     async def load_all(self) -> None:
-        """The safety net under notifications and memory: now and then, whatever happened."""
-        await self.load(since_ms=0)
+        """Load everything: after a start, and as a safety net."""
+        await self._load(0)
 
-    async def load(self, *, since_ms: int | None = None) -> None:
-        """Read queued jobs back from the store: after a start, or when another hub queued some."""
+    async def _load(self, since_ms: int) -> None:
         started_ms, most = self._clock.now_ms(), self._most
         if len(self.backlog) >= most:
             return
-        begin_ms = self._synced_ms - _OVERLAP_MS if since_ms is None else since_ms
         rows = await self._store.read(
-            lambda connection: job_rows.list_queued(connection, since_ms=begin_ms, limit=most)
+            lambda connection: job_rows.list_queued(connection, since_ms=since_ms, limit=most)
         )
-        await self.add(rows)
-        self._synced_ms = started_ms if len(rows) < most else rows[-1].queued_at_ms
+        await self._add(rows)
+        self._loaded_ms = started_ms if len(rows) < most else rows[-1].queued_at_ms
 
     async def requeue(self, job_ids: Sequence[str]) -> None:
-        """These wait again."""
-        await self.add(await self._store.read(lambda connection: job_rows.get_queued(connection, job_ids)))
+        await self._add(await self._store.read(lambda connection: job_rows.get_queued(connection, job_ids)))
 
-    async def add(self, rows: Iterable[QueuedJob]) -> None:
+    async def _add(self, rows: Iterable[QueuedJob]) -> None:
         backlog = self.backlog
         fresh = [row for row in rows if row.id not in backlog]
         specs = await self._specs.load({row.spec_digest for row in fresh})
@@ -82,27 +93,24 @@ class Queue:
         if fresh:
             self.wake()
 
-    def submitted(
-        self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int, ceiling: int
-    ) -> None:
-        """The common case needs no second look at the store."""
-        known, backlog = self._specs.peek(spec_digest), self.backlog
+    def submitted(self, new: NewJobs) -> None:
+        """The usual case, without reading the store."""
+        known, backlog = self._specs.peek(new.spec_digest), self.backlog
         if known is None or len(backlog) >= self._most:
             return  # the periodic load finds them
-        shape = shape_of(known.requirements, account_id, ceiling=ceiling)
+        shape = shape_of(known.requirements, new.account_id, ceiling=new.ceiling)
         age = f"{self._clock.now_ms():015d}"
-        for job_id in job_ids:
+        for job_id in new.job_ids:
             if job_id not in backlog:
-                self._spec_of[job_id] = spec_digest
-                backlog.add(job_id, shape, priority=priority, age_key=age + job_id)
-        self.wake()
+                self._spec_of[job_id] = new.spec_digest
+                backlog.add(job_id, shape, priority=new.priority, age_key=age + job_id)
 
     def spec_of(self, job_id: str) -> str:
-        """The digest of its spec, or nothing."""
+        """The digest of its spec; empty if it is not known."""
         return self._spec_of.get(job_id, "")
 
     def placed(self, job_id: str) -> None:
-        """It left the backlog for a node."""
+        """The dispatcher has taken it from the backlog, and a node has it."""
         self._spec_of.pop(job_id, None)
 
     def forget(self, job_id: str) -> None:

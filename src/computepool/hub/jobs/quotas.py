@@ -1,4 +1,4 @@
-"""Fair use: how many jobs an account may have unfinished, and how much its jobs of one day may cost."""
+"""Quotas: how many unfinished jobs an account may have, and how much its jobs of one day may cost."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _RETRY_S = 60
 
 
 async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
-    """Refuse what is too much, or count it in; `give_back` undoes that when nothing was submitted after all.
+    """Count a submission, or refuse it. If nothing is submitted after all, `give_back` undoes this.
 
-    Counts exactly only when the estimate, which never shrinks by itself, says no.
+    The database is asked only if the estimate, which never shrinks by itself, says no.
     """
     use = hub.jobs.quota_uses.get(account_id)
     if use is None or _excess(use, jobs, cost):
         use = await _count(hub, account_id)
     if cost > use.cost_max:
         raise BadRequest(
-            f"This would hold {format_credits(cost)} credits; your account may spend {format_credits(use.cost_max)} "
-            "a day.",
+            f"This would put {format_credits(cost)} credits on hold; your account may spend "
+            f"{format_credits(use.cost_max)} a day.",
             field="max_price",
         )
     if problem := _excess(use, jobs, cost):
@@ -59,40 +59,31 @@ def _excess(use: QuotaUse, jobs: int, cost: int) -> str:
 
 
 async def _count(hub: Hub, account_id: str) -> QuotaUse:
-    """What is being submitted at this moment by others of the account may be missing: the limit is for fair use."""
-    use = hub.jobs.quota_uses[account_id] = await hub.store.read(
-        lambda connection: _read(hub, connection, account_id)
-    )
+    """Submissions that are under way may be missing: the limit need not be exact."""
+    use = hub.jobs.quota_uses[account_id] = await hub.store.read(lambda connection: _read(hub, connection, account_id))
     return use
 
 
 def _read(hub: Hub, connection: Connection, account_id: str) -> QuotaUse:
     row, settings = account_rows.get_account(connection, account_id), hub.settings
+    jobs_max = None if row is None else row.jobs_open_max
+    cost_max = None if row is None else row.spend_per_day_max
     since = make_id("job", max(0, hub.now_ms() - _DAY_MS), bytes(10))  # ids begin with their time
     return QuotaUse(
         jobs=job_rows.count_open(connection, account_id),
         cost=job_rows.cost_since(connection, account_id, since),
-        jobs_max=_either(getattr(row, "jobs_open_max", None), settings.jobs_open_max),
-        cost_max=_either(getattr(row, "spend_per_day_max", None), settings.spend_per_day_max),
+        jobs_max=settings.jobs_open_max if jobs_max is None else jobs_max,
+        cost_max=settings.spend_per_day_max if cost_max is None else cost_max,
     )
-
-
-def _either(own: int | None, default: int) -> int:
-    return default if own is None else own
 
 
 async def change(hub: Hub, admin: Principal, account_id: str, *, request: QuotaRequest) -> AccountView:
     access.check_not_pools(account_id)
 
     def unit(tx: Tx) -> AccountView:
-        if not account_rows.set_quotas(tx, account_id, **request.model_dump()):
+        if not account_rows.set_account(tx, account_id, **request.model_dump()):
             raise NotFound("There is no such account.")
-        tx.emit(
-            actor=admin.account_id,
-            action="account.quotas",
-            account_id=account_id,
-            data=request.model_dump_json(),
-        )
+        tx.emit(actor=admin.account_id, action="account.quotas", account_id=account_id, data=request.model_dump_json())
         tx.touch(QUOTAS_TOPIC)
         row = account_rows.get_account(tx.connection, account_id)
         assert row is not None

@@ -17,13 +17,13 @@ from computepool.hub.http.dependencies import (
     Limit,
     MayRead,
     MaySubmit,
-    Moment,
     RememberedDep,
+    SearchText,
     Seq,
     SignedIn,
     Submitter,
+    TimeMs,
     WaitMs,
-    Words,
     for_body,
 )
 from computepool.hub.http.guard import guarded
@@ -67,7 +67,7 @@ async def submit(request: Request, body: SubmitRequest, principal: Submitter, ke
 async def submitted(
     request: Request, principal: Principal, body: SubmitRequest, *, key: Remembered, sent: bytes
 ) -> SubmitReply:
-    """`sent`: the body as it came, which the key is for."""
+    """`sent`: the body as it was received; the idempotency key is bound to it."""
     limits_of(request.app.state).submissions.take(principal.account_id)
     remembered = for_body(key, principal, sent)
     return await submission.submit(request.app.state.hub, principal, body, remembered=remembered)
@@ -78,19 +78,17 @@ async def list_jobs(
     principal: SignedIn,
     hub: HubDep,
     *,
-    state: Annotated[
-        list[JobState] | None, Query(max_length=16, description="One of these; repeat it")
-    ] = None,
+    state: Annotated[list[JobState] | None, Query(max_length=16, description="One of these; may be repeated")] = None,
     group_id: IdQuery = None,
     kind: JobKind | None = None,
-    node_id: Annotated[IdQuery, Query(description="Where its newest attempt is, or was")] = None,
+    node_id: Annotated[IdQuery, Query(description="The node of its newest attempt")] = None,
     account_id: Annotated[IdQuery, Query(description="Of this account; for administrators")] = None,
     everybody: Annotated[
-        bool, Query(alias="all", description="Administrators: everybody's, or with `false` only your own")
+        bool, Query(alias="all", description="For administrators: of all accounts, or with `false` only your own")
     ] = True,
-    since_ms: Moment = None,
-    until_ms: Moment = None,
-    q: Annotated[Words, Query(description="A part of its name or key; or its id")] = "",
+    since_ms: TimeMs = None,
+    until_ms: TimeMs = None,
+    q: Annotated[SearchText, Query(description="A part of its name or key; or its id")] = "",
     after: Cursor = None,
     limit: Limit = 50,
 ) -> JobPage:
@@ -98,7 +96,7 @@ async def list_jobs(
     filters = JobFilter(
         account_id=account_id,
         group_id=group_id,
-        states=tuple(filters.value for filters in state or ()),
+        states=tuple(each.value for each in state or ()),
         kind=None if kind is None else kind.value,
         node_id=node_id,
         since_id=None if since_ms is None else make_id("job", since_ms, bytes(10)),
@@ -121,9 +119,7 @@ async def get_job(
     hub: HubDep,
     *,
     wait_ms: WaitMs,
-    seen: Annotated[
-        JobState | None, Query(description="The state you know; answered when it differs")
-    ] = None,
+    seen: Annotated[JobState | None, Query(description="The state you know: wait until it differs")] = None,
 ) -> JobDetail:
     """Get a job in full; can wait for a change."""
     return await jobs.get(hub, principal, job_id, wait_ms=wait_ms, seen=seen)
@@ -140,8 +136,7 @@ async def get_logs(
     job_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 200
 ) -> LogPage:
     """Get the job's output, live by long poll."""
-    await jobs.check_visible(hub, principal, job_id)
-    return await logs.page(hub, job_id, after=after, limit=limit, wait_ms=wait_ms)
+    return await logs.page(hub, principal, job_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
 @router.post("/jobs/{job_id}/cancel", responses=refuses(404))

@@ -1,4 +1,4 @@
-"""Specs in memory: what jobs run, parsed once, and how long that takes."""
+"""Specs in memory: parsed once, with how long their jobs run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KnownSpec:
 
 
 class SpecCache:
-    """Specs are immutable and named by their digest, so a cached one is never stale."""
+    """By digest. Specs are immutable, so a cached one is never stale."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,10 +52,10 @@ class SpecCache:
 
 
 class RunLengths:
-    """Short jobs are given to a node several at a time."""
+    """Average run times by spec: short jobs are given to a node several at a time."""
 
     def __init__(self) -> None:
-        self._ms: dict[str, float] = {}  #: by spec digest, the newest count more
+        self._ms: dict[str, float] = {}
 
     def learn(self, digest: str, ran_ms: float) -> None:
         before = self._ms.get(digest)

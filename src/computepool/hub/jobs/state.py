@@ -1,4 +1,4 @@
-"""The hub's memory of jobs: their specs, those that wait, and what accounts and attempts use."""
+"""The hub's memory of jobs: specs, the queue, and what accounts and attempts use."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from computepool.hub.jobs.queue import Queue
 from computepool.hub.jobs.specs import RunLengths, SpecCache
 from computepool.protocol.nodes.nodes import LoadModel
 
-#: Fewer than there are threads for reading, so that everything else can be read meanwhile.
+#: Fewer than the store's reader threads, so that other reads can go on.
 _SEARCHES_MAX = 2
 
 
 @dataclass(slots=True, kw_only=True)
 class QuotaUse:
-    """What an account uses of its quotas, at most."""
+    """An upper estimate of what an account uses of its quotas."""
 
     jobs: int  #: unfinished
-    cost: int  #: of the jobs of the last day, in microcredits; what is held for those that are unfinished
+    cost: int  #: of the jobs of the last day, in microcredits; of unfinished ones, their holds
     jobs_max: int
     cost_max: int
 
 
 @dataclass(slots=True)
 class WatchedAttempt:
-    """What one attempt uses."""
+    """The resource usage of an attempt."""
 
     node_id: str
     job_id: str
@@ -35,7 +35,7 @@ class WatchedAttempt:
     last_ms: int = 0
     saved_ms: int = 0
     changed: bool = False  #: since it was saved
-    merged: bool = False  #: with what was saved before this hub knew it
+    merged: bool = False  #: with the usage that was saved before this hub knew the attempt
 
 
 @dataclass(slots=True)
@@ -45,6 +45,5 @@ class JobsState:
     run_lengths: RunLengths = field(default_factory=RunLengths)
     quota_uses: dict[str, QuotaUse] = field(default_factory=dict)  #: by account
     usages: dict[str, WatchedAttempt] = field(default_factory=dict)  #: by attempt
-    group_owners: dict[str, str] = field(default_factory=dict)
-    #: Who looks at rows one by one takes turns, window by window.
+    #: Queries that read rows one by one take turns.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX))

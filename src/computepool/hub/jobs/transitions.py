@@ -1,156 +1,62 @@
-"""Transitions that several use cases share, each inside the caller's transaction: finish a job, free what waited for it."""
+"""Transitions that several use cases share, each inside the caller's transaction: end jobs, requeue them, free dependents."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
 from typing import Any
 
-from computepool.core.jobs.lifecycle import (
-    CONTESTED,
-    NODE_FAULTS,
-    TERMINAL,
-    AfterFailure,
-    AttemptState,
-    FailureHistory,
-    JobState,
-    Reason,
-    RetryLimits,
-    after_failure,
-)
-from computepool.core.money.run_times import Timed
-from computepool.core.trust.ties import Program
-from computepool.hub.artifacts.storage_quota import StorageChanges
-from computepool.hub.db.session import Tx
+from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.jobs import attempt_rows, dependency_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, child_rows
+from computepool.hub.jobs.transactions import JobTx, job_event
 from computepool.hub.money import holds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
-    """What a transaction came to, for the hub's memory to follow after the commit (settlement/after_commit.py)."""
-
-    requeued: Sequence[str] = ()
-    finished: Sequence[str] = ()
-    ended: Sequence[tuple[str, str]] = ()  #: (node, attempt) that must stop
-    over: Sequence[tuple[str, str]] = ()  #: (node, attempt) that its node reported
-    resting: Mapping[str, int] = field(default_factory=dict)  #: nodes that cool off, with until when (ms)
-    varying: Set[Program] = frozenset()  #: programs whose results are never the same twice
-    ties: Sequence[tuple[Program, Sequence[str]]] = ()  #: owners who disagreed; none: agreed
-    timed: Sequence[tuple[str, Timed]] = ()  #: agreeing runs, by program
-    storage: StorageChanges = field(default_factory=StorageChanges)
-
-
-NOTHING = Settlement()
-
-
-@dataclass(slots=True)
-class Effects:
-    """A settlement in the making, and what is left to do for it in the same transaction (follow_ups.py)."""
-
-    requeued: list[str] = field(default_factory=list)
-    finished: list[str] = field(default_factory=list)
-    ended: list[tuple[str, str]] = field(default_factory=list)
-    over: list[tuple[str, str]] = field(default_factory=list)
-    hub_jobs: list[str] = field(default_factory=list)  #: that are over
-    penalised: list[str] = field(default_factory=list)  #: nodes whose result was proven wrong
-    #: Jobs that ran, may have submitted others, and did not succeed.
-    ended_parents: list[str] = field(default_factory=list)
-    resting: dict[str, int] = field(default_factory=dict)
-    varying: set[Program] = field(default_factory=set)
-    ties: list[tuple[Program, Sequence[str]]] = field(default_factory=list)
-    timed: list[tuple[str, Timed]] = field(default_factory=list)
-    storage: StorageChanges = field(default_factory=StorageChanges)
-
-    def settlement(self) -> Settlement:
-        return Settlement(**{each.name: getattr(self, each.name) for each in fields(Settlement)})
-
-
-def job_event(
-    tx: Tx,
-    job: JobRow,
-    after: JobState,
-    *,
-    actor: str,
-    reason: Reason,
-    attempt: str | None = None,
-    node: str | None = None,
-    before: JobState | None = None,
-) -> None:
-    """Every transition is recorded, and whoever watches the job or its group is woken."""
-    final, state = after not in (JobState.QUEUED, JobState.LEASED, JobState.RUNNING), after.value
-    tx.emit(
-        actor=actor,
-        action=f"job.{state}",
-        final=final,
-        account_id=job.account_id,
-        job_id=job.id,
-        attempt_id=attempt,
-        node_id=node or job.node_id,
-        group_id=job.group_id,
-        before=job.state if before is None else before.value,
-        after=state,
-        reason=reason.value,
-    )
-    tx.touch(f"job:{job.id}")
-    if final and job.group_id is not None:
-        tx.touch(f"group:{job.group_id}")
-        if job.watched:
-            tx.closing.add(job.group_id)  # collector.py looks whether it is complete
-
-
-def finish(
-    tx: Tx, job: JobRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
-) -> bool:
-    """End a job that did not succeed; what depends on it ends too."""
+def finish(tx: JobTx, job: JobRow, state: JobState, *, actor: str, reason: Reason, **changes: Any) -> bool:
+    """End a job that did not succeed, and what depends on it. False: it had ended already."""
     if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
         return False
     job_event(tx, job, state, actor=actor, reason=reason)
     holds.release(tx, job)
     checkpoints.drop(tx, job)
-    effects.finished.append(job.id)
+    tx.settlement.finished.append(job.id)
     if job.hub_job is not None:
-        effects.hub_jobs.append(job.id)
-    _end_attempts(tx, job, effects)
-    _end_comparison(tx, job, effects)
-    fail_dependents(tx, [job.id], effects)
+        tx.ended_hub_jobs.append(job.id)
+    for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
+        attempt_rows.end_attempt(tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+        stop(tx, attempt.node_id, attempt.id)
+    if job.comparing is not None:  # nobody needs that comparison any more, and the submitter need not pay for it
+        cancel(tx, [job.comparing], actor="hub", reason=Reason.CANCELLED_BY_USER)
+    fail_dependents(tx, [job.id])
     if job.attempt_no:
-        effects.ended_parents.append(job.id)
+        tx.ended_parents.append(job.id)
     return True
 
 
-def end_children(tx: Tx, parent_ids: Sequence[str], effects: Effects) -> None:
-    """What they submitted ends with them, unless it was to go on by itself."""
-    found = child_rows.attached(tx.connection, parent_ids)
-    for child in job_rows.lock_jobs(tx, found).values() if found else ():
-        if JobState(child.state) not in TERMINAL:
-            finish(tx, child, JobState.CANCELLED, actor="hub", reason=Reason.PARENT_ENDED, effects=effects)
+def cancel(tx: JobTx, job_ids: Sequence[str], *, actor: str, reason: Reason) -> None:
+    """End those of the jobs that are unfinished."""
+    for job in job_rows.lock_jobs(tx, job_ids).values():
+        if JobState(job.state) not in TERMINAL:
+            finish(tx, job, JobState.CANCELLED, actor=actor, reason=reason)
 
 
-def _end_comparison(tx: Tx, job: JobRow, effects: Effects) -> None:
-    """Nobody needs the answer any more, and the submitter need not pay for it."""
-    if job.comparing is None:
-        return
-    reason = Reason.CANCELLED_BY_USER
-    for hub_job in job_rows.lock_jobs(tx, [job.comparing]).values():
-        finish(tx, hub_job, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
+def stop(tx: JobTx, node_id: str, attempt_id: str) -> None:
+    """Have the node stop this attempt, which has ended without a report."""
+    tx.settlement.stopped.append((node_id, attempt_id))
+    tx.touch(f"node:{node_id}")
 
 
-def _end_attempts(tx: Tx, job: JobRow, effects: Effects) -> None:
-    for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
-        attempt_rows.end_attempt(
-            tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER
-        )
-        effects.ended.append((attempt.node_id, attempt.id))
-        tx.touch(f"node:{attempt.node_id}")
+def end_children(tx: JobTx, parent_ids: Sequence[str]) -> None:
+    """End the jobs that these jobs submitted, except those that were detached."""
+    if found := child_rows.attached(tx.connection, parent_ids):
+        cancel(tx, found, actor="hub", reason=Reason.PARENT_ENDED)
 
 
-def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
-    """A chain of any length, without recursion: a long one must not exhaust the stack."""
+def fail_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
+    """Cancel whatever comes after these jobs, by a loop: recursion over a long chain would exhaust the stack."""
     pending = list(job_ids)
     while pending:
         waiting = {row.job_id for row in dependency_rows.dependents(tx.connection, pending)}
@@ -161,86 +67,29 @@ def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
         for job in map(rows.__getitem__, pending):
             job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
             holds.release(tx, job)
-        effects.finished += pending
+        tx.settlement.finished += pending
 
 
-def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
-    """Thousands may wait for one job: none of them costs a statement of its own."""
+def release_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
+    """Free what waited for these jobs. The number of statements does not depend on how many jobs waited."""
     counts = Counter(row.job_id for row in dependency_rows.dependents(tx.connection, job_ids))
     if not counts:
         return
     job_rows.lock_jobs(tx, counts)
-    alike: dict[int, list[str]] = {}  #: by how many of those that ended they come after
+    by_count: dict[int, list[str]] = {}  #: dependents, by how many of these jobs each came after
     for job_id, count in counts.items():
-        alike.setdefault(count, []).append(job_id)
-    for count, dependents in alike.items():
+        by_count.setdefault(count, []).append(job_id)
+    for count, dependents in by_count.items():
         released = dependency_rows.release(tx, dependents, count)
         free = sorted(job_id for job_id, pending in released.items() if not pending)
-        effects.requeued += free
+        tx.settlement.requeued += free
         if free:
             tx.touch("queue", *(f"job:{job_id}" for job_id in free))
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What follows from an attempt that did not succeed."""
-
-    decision: AfterFailure
-    history: FailureHistory
-
-    @property
-    def gives_up(self) -> bool:
-        return self.decision.state is JobState.FAILED
-
-
-def judge_failure(tx: Tx, job: JobRow, *, reason: Reason, limits: RetryLimits, jitter: float) -> Failure:
-    """The job's newest attempt did not succeed: try again, or give up."""
-    node_fault = reason in NODE_FAULTS
-    # The failed attempt's own row is already written, so its owner is among these.
-    owners = attempt_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
-    contested = reason in CONTESTED and not job.results
-    unable = attempt_rows.unable(tx.connection, job.id) if contested else ()
-    history = FailureHistory(
-        job_faults=job.job_faults + (not node_fault),
-        node_faults=job.node_faults + node_fault,
-        owners_failed=len(owners),
-        owners_unable=len({attempt.owner_id for attempt in unable}),
-    )
-    return Failure(after_failure(reason, history, limits, jitter=jitter), history)
-
-
-def apply_failure(
-    tx: Tx,
-    job: JobRow,
-    failure: Failure,
-    *,
-    attempt_no: int,
-    node_id: str,
-    actor: str,
-    effects: Effects,
-    **details: Any,
-) -> bool:
-    """True: it was given up. `details`: error and exit_code of the attempt."""
-    decision = failure.decision
-    changes: dict[str, Any] = {
-        "job_faults": failure.history.job_faults,
-        "node_faults": failure.history.node_faults,
-        "reason": decision.reason,
-        "actor": actor,
-        "effects": effects,
-    }
-    if failure.gives_up:
-        return finish(tx, job, JobState.FAILED, **changes, **details)
-    ready_at_ms, avoid = tx.now_ms + decision.delay_ms, node_id if decision.avoid_node else ""
-    requeue(tx, job, attempt_no=attempt_no, ready_at_ms=ready_at_ms, avoid_node=avoid, **changes)
-    return False
-
-
-def requeue(
-    tx: Tx, job: JobRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
-) -> None:
-    """The job waits again, unless it has moved on since this attempt."""
+def requeue(tx: JobTx, job: JobRow, *, attempt_no: int, reason: Reason, actor: str, **changes: Any) -> None:
+    """Put the job back into the queue, unless it has moved on since this attempt."""
     if job_rows.requeue(tx, job.id, attempt_no=attempt_no, reason=reason.value, **changes):
         job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
-        effects.requeued.append(job.id)
+        tx.settlement.requeued.append(job.id)
         tx.touch("queue")

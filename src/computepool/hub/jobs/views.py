@@ -1,4 +1,4 @@
-"""Rows and values of the core turned into wire models. No decisions here but the wording."""
+"""Wire models of jobs, made from rows, and the sentences that describe jobs to people."""
 
 from __future__ import annotations
 
@@ -8,41 +8,32 @@ from typing import Any
 
 from computepool.core.jobs.lifecycle import CALLED, TERMINAL, JobKind, JobState, Reason
 from computepool.core.money.money import format_credits
+from computepool.core.trust.verification import VerificationVerdict
 from computepool.hub.artifacts.rows import OutputRow
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.groups.rows import ResultRow
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal, may_manage
-from computepool.hub.jobs import comparison
 from computepool.hub.jobs.attempt_rows import NamedAttempt
+from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.protocol.accounts import EventView
-from computepool.protocol.jobs.jobs import (
-    AttemptView,
-    CheckpointView,
-    CorrectedResult,
-    JobDetail,
-    JobResult,
-    JobSpec,
-    JobView,
-    OutputFile,
-    Usage,
-)
+from computepool.protocol.jobs.jobs import AttemptView, JobResult, JobView, OutputFile, Usage
 
 _SENTENCES: dict[Reason, str] = {
     Reason.SUBMITTED: "waiting for a node",
     Reason.WAITING_FOR_NODE: "waiting for a node",
     Reason.WAITING_FOR_JOBS: "waiting for the jobs it comes after",
-    Reason.BACKING_OFF: "waiting before the next try",
+    Reason.BACKING_OFF: "waiting before the next attempt",
     Reason.PLACED: "given to {node}, about to start",
     Reason.STARTED: "running on {node}",
     Reason.COMPLETED: "done",
-    Reason.ACCEPTED_LATE: "done; the result came after the lease had ended and was still the first",
+    Reason.ACCEPTED_LATE: "done; the result arrived after the lease had ended, but before any other",
     Reason.EXIT_NONZERO: "it exited with {ended}",
     Reason.EXCEPTION: "it raised an exception",
     Reason.SIGNAL: "it was killed by a signal",
     Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout (timeout= in Python)",
-    Reason.BUDGET_SPENT: "it was stopped where its budget ends; nothing was charged. Raise it with --budget",
+    Reason.BUDGET_SPENT: "it was stopped when its budget was spent; nothing was charged. Raise it with --budget",
     Reason.OUT_OF_MEMORY: "it needed more memory than its limit; raise it with --ram (ram= in Python)",
     Reason.OUTPUT_LIMIT: "it printed or wrote more than the limit",
     Reason.BAD_JOB: "it cannot be started on any node",
@@ -51,123 +42,82 @@ _SENTENCES: dict[Reason, str] = {
     Reason.LEASE_LOST: "its node went silent",
     Reason.NODE_ERROR: "its node could not run it",
     Reason.STAGING_FAILED: "its node could not fetch the inputs",
-    Reason.OUTPUT_MISMATCH: "its node sent another output than it reported",
+    Reason.OUTPUT_MISMATCH: "its node sent output that differs from its report",
     Reason.NODE_RESTARTED: "its node restarted",
-    Reason.FALSE_REPORT: "its node reported what is not so",
-    Reason.NODES_KEPT_FAILING: "too many nodes were lost under it",
+    Reason.FALSE_REPORT: "its node made a false report",
+    Reason.NODES_KEPT_FAILING: "too many nodes failed while they ran it",
     Reason.GIVEN_BACK: "given back by a busy node",
-    Reason.NODE_DRAINING: "given back by a node that is going away",
-    Reason.MOVED: "it moves to another host",
+    Reason.NODE_DRAINING: "given back by a node that is shutting down",
+    Reason.MOVED: "it is moving to another host",
     Reason.MOVED_TOO_OFTEN: "it moved from host to host too often",
-    Reason.HOST_NOT_REACHED: "it could not go on at the host that it named",
+    Reason.HOST_NOT_REACHED: "it could not resume at the host that it named",
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
     Reason.PARENT_ENDED: "the job that submitted it did not succeed",
     Reason.VERIFYING: "it has a result, which another owner's node must confirm",
     Reason.RESULTS_DIFFER: (
-        "nodes of several owners came to different results; if it is meant to, use --verify none, or --compare"
+        "nodes of several owners came to different results; if that is expected, use --verify none, or --compare"
     ),
-    Reason.NOT_CONFIRMED: "there was a result, but nobody to confirm it before its time to live ended",
+    Reason.NOT_CONFIRMED: "it has a result, but no node confirmed it before its time to live ended",
     Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
     Reason.SUPERSEDED: "another attempt finished first",
     Reason.REPORTED: "reported from outside",
 }
 FOR_A_NODE = _SENTENCES[Reason.WAITING_FOR_NODE]
 NO_NODE = "no connected node can run it"
-REFUTED = "refuted"  #: the verdict on a result that was believed, and proven wrong
-COMPARING = "results are there, and a node that reported none of them runs your function to compare them"
-_WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
-
-
-def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | None, tries: int) -> str:
-    # A job that waits to be tried again has no exit code of its own.
-    ended = "an error" if code is None else f"code {code}"
-    text = _SENTENCES[reason].format(node=node or "a node", ended=ended)
-    if state is JobState.QUEUED and tries and reason is not Reason.VERIFYING:
-        return _WAITING_AGAIN.format(sentence=text, tries=tries + 1)
-    return text
-
-
-def wrong_sentence(back: int) -> str:
-    money = (
-        f"the {format_credits(back)} credits that it cost came back" if back else "nothing came back for it"
-    )
-    return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
-
-
-_UNDECIDED = "it has {results} results, which do not decide; another owner's node must run it"
+COMPARING = "it has results, and a node that reported none of them runs your function to compare them"
 _ALONE = "done, but not confirmed: no other owner's node could check the result yet"
-_TIED = "done, but not confirmed: another owner's node came to another result, and no further one could decide yet"
+_TIED = "done, but not confirmed: another owner's node came to another result, and no third one could decide yet"
 _HELD = "; it is checked when one can, and its pay is held until then"
 
 
+def wrong_sentence(back: int) -> str:
+    money = f"the {format_credits(back)} credits that it cost were refunded" if back else "nothing was refunded"
+    return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
+
+
 def status(row: JobRow, *, node: str | None) -> str:
-    """One sentence for people."""
+    """A sentence for people. `node`: the name of its node."""
     state, reason = JobState(row.state), Reason(row.reason)
-    if row.verdict == REFUTED:
+    if row.verdict == VerificationVerdict.REFUTED:
         return wrong_sentence(row.taken_back or 0)
-    if row.verdict == "alone" and state is JobState.SUCCEEDED:
+    if row.verdict == VerificationVerdict.ALONE and state is JobState.SUCCEEDED:
         return (_TIED if row.results > 1 else _ALONE) + (_HELD if row.charge else "")
-    if row.comparing is not None and state is JobState.QUEUED:
+    # A job that waits for its next attempt has no exit code of its own.
+    ended = "an error" if row.exit_code is None else f"code {row.exit_code}"
+    sentence = _SENTENCES[reason].format(node=node or "a node", ended=ended)
+    if state is not JobState.QUEUED:
+        return sentence
+    if row.comparing is not None:
         return COMPARING
-    if row.results > 1 and state is JobState.QUEUED and reason is Reason.VERIFYING:
-        return _UNDECIDED.format(results=row.results)
-    if row.pinned and state is JobState.QUEUED and reason is Reason.MOVED:
-        return f"on its way to host {row.pinned}, where it goes on as soon as that host takes it"
-    return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
+    if reason is Reason.VERIFYING:
+        undecided = f"it has {row.results} results, which do not decide; another owner's node must run it"
+        return undecided if row.results > 1 else sentence
+    if row.pinned and reason is Reason.MOVED:
+        return f"moving to host {row.pinned}; it resumes as soon as that host takes it"
+    return f"waiting for a node again: {sentence} (attempt {row.attempt_no + 1})" if row.attempt_no else sentence
 
 
 def job_view(row: JobRow, *, node_name: str | None, principal: Principal | None) -> JobView:
-    return JobView.from_attributes(row, **_job_fields(row, node_name=node_name, principal=principal))
+    return JobView.from_attributes(row, **job_fields(row, node_name=node_name, principal=principal))
 
 
-def _job_fields(row: JobRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
-    """What the row does not say itself, or in other words."""
+def job_fields(row: JobRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
+    """The fields that the row does not have under the same names."""
     return {
         "status": status(row, node=node_name),
         "node_name": node_name,
         "attempts": row.attempt_no,
         "can_cancel": JobState(row.state) not in TERMINAL and may_manage(principal, row.account_id),
-        "can_resubmit": row.hub_job is None and _may_submit(principal, row.account_id),
+        "can_resubmit": row.hub_job is None and _may_resubmit(principal, row.account_id),
         "max_price": row.ceiling,
-        "compare": str(comparison.wish_of(row)),
+        "compare": str(Comparison.of(row)),
     }
 
 
-def _may_submit(principal: Principal | None, account_id: str) -> bool:
-    """Whoever asks for a job again pays for it: so it is for its submitter alone."""
-    return (
-        principal is not None
-        and principal.account_id == account_id
-        and access.may(principal, access.Action.SUBMIT)
-    )
-
-
-def job_detail(
-    row: JobRow,
-    *,
-    spec: JobSpec,
-    after: Sequence[str],
-    attempts: Sequence[NamedAttempt],
-    outputs: Sequence[OutputRow],
-    corrected: tuple[FullJobRow, Sequence[OutputRow]] | None,
-    checkpoint: CheckpointView | None,
-    principal: Principal | None,
-) -> JobDetail:
-    names = {attempt.node_id: attempt.node_name for attempt in attempts}
-    fields = _job_fields(row, node_name=names.get(row.node_id or ""), principal=principal)
-    return JobDetail.from_attributes(
-        row,
-        **fields,
-        spec=spec,
-        after=list(after),
-        tries=[attempt_view(attempt) for attempt in attempts],
-        outputs=output_files(outputs),
-        corrected=None
-        if corrected is None
-        else CorrectedResult.from_attributes(corrected[0], outputs=output_files(corrected[1])),
-        checkpoint=checkpoint,
-    )
+def _may_resubmit(principal: Principal | None, account_id: str) -> bool:
+    """Only its submitter, because whoever submits a job again pays for it."""
+    return principal is not None and principal.account_id == account_id and access.may(principal, access.Action.SUBMIT)
 
 
 def attempt_view(row: NamedAttempt) -> AttemptView:
@@ -180,14 +130,12 @@ def output_files(rows: Sequence[OutputRow]) -> list[OutputFile]:
 
 
 def is_dropped(row: JobRow | ResultRow) -> bool:
-    """Whether its result is no longer kept. Only functions come to one; a file has a time of its own."""
+    """Whether it had an inline result that is no longer kept. Only functions and classes have one."""
     had_one = row.state == JobState.SUCCEEDED and JobKind(row.kind) in CALLED
     return had_one and row.dropped_at_ms is not None and row.result_artifact is None
 
 
-def job_result(
-    row: FullJobRow | ResultRow, *, seq: int, outputs: Mapping[str, Sequence[OutputRow]]
-) -> JobResult:
+def job_result(row: FullJobRow | ResultRow, *, seq: int, outputs: Mapping[str, Sequence[OutputRow]]) -> JobResult:
     return JobResult(
         seq=seq,
         job_id=row.id,

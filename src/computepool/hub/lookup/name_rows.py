@@ -1,4 +1,4 @@
-"""Names of things, by id: for lists that would else show ids alone."""
+"""Names of accounts, nodes, jobs and groups by id, for lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def of(
     groups: Collection[str] = (),
     whose: str | None,
 ) -> dict[str, str]:
-    """Of accounts, jobs and groups only those of this account; None: anybody's. Nodes are everybody's to see."""
+    """`whose`: only accounts, jobs and groups of this account, or None for all. Everybody may see all nodes."""
     found = _names_of(connection, _TABLES["nodes"], nodes)
     if whose is None:
         found |= _names_of(connection, _TABLES["accounts"], accounts)
@@ -33,9 +33,7 @@ def of(
 _TABLES = {"accounts": accounts, "nodes": nodes, "jobs": jobs, "groups": groups}
 
 
-def _names_of(
-    connection: Connection, table: Table, ids: Iterable[str], *, whose: str | None = None
-) -> dict[str, str]:
+def _names_of(connection: Connection, table: Table, ids: Iterable[str], *, whose: str | None = None) -> dict[str, str]:
     requested = sorted(set(ids))
     if not requested:
         return {}

@@ -1,4 +1,4 @@
-"""Rows by the beginning of their id or by their name: a few of them, newest first, by an index."""
+"""Rows found by an id prefix or a name: a few of them, newest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIXES = {"job": "job", "node": "node", "group": "grp", "account": "acc"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundReference:
-    """What a word may mean. Only jobs have a key and a state."""
+    """What a word may refer to. Only jobs have a key and a state."""
 
     id: str
     name: str
@@ -25,10 +25,9 @@ class FoundReference:
     state: str = ""
 
 
-def by_id(
-    connection: Connection, kind: str, word: str, *, whose: str | None, limit: int
-) -> list[FoundReference]:
-    """The one that has this id; else those whose ids begin so, with or without `job_`. None: whosever."""
+def by_id(connection: Connection, kind: str, word: str, *, whose: str | None, limit: int) -> list[FoundReference]:
+    """The one with this id, or else those whose ids begin with it, with or without a prefix like `job_`. `whose`: only of this
+    account, or None for all."""
     table = TABLES[kind]
     exact = _find(connection, _visible(kind, whose).where(table.c.id == word))
     bounds = id_range(PREFIXES[kind], word)
@@ -39,7 +38,7 @@ def by_id(
 
 
 def newest(connection: Connection, kind: str, *, account_id: str) -> list[FoundReference]:
-    """What a person submitted: jobs of running jobs come later than these, and are not meant by `last`."""
+    """The newest of the account. Jobs that a running job submitted are left out, because people do not mean them."""
     table = TABLES[kind]
     statement = _own(kind, account_id)
     if kind == "job":
@@ -50,7 +49,7 @@ def newest(connection: Connection, kind: str, *, account_id: str) -> list[FoundR
 def by_name(
     connection: Connection, kind: str, word: str, *, account_id: str, window: int, limit: int
 ) -> list[FoundReference]:
-    """Of the newest `window` of an account. No index has names, so no more are looked at."""
+    """Among the newest `window` of an account. No index has names, so no more are read."""
     table = TABLES[kind]
     near = _own(kind, account_id).order_by(table.c.id.desc()).limit(window).subquery("near")
     called = near.c.name == word
@@ -68,7 +67,7 @@ def _find(connection: Connection, statement: Select[Any]) -> list[FoundReference
 
 
 def _visible(kind: str, whose: str | None) -> Select[Any]:
-    """Nodes are everybody's to see."""
+    """Everybody may see all nodes."""
     if whose is None or kind == "node":
         return _columns(kind)
     return _own(kind, whose)
@@ -84,5 +83,5 @@ def _columns(kind: str) -> Select[Any]:
     table = TABLES[kind]
     if kind != "job":
         return select(table.c.id, table.c.name)
-    # Hub jobs are the hub's own affair.
+    # People do not see hub jobs.
     return select(jobs.c.id, jobs.c.name, jobs.c.key, jobs.c.state).where(jobs.c.hub_job.is_(None))

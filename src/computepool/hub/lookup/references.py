@@ -1,4 +1,4 @@
-"""Looks up the beginning of an id, a name, or `last`. Every client asks here."""
+"""Resolves references for all clients: an id prefix, a name, or `last`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from computepool.hub.nodes import group_homes, hosts
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.references import LAST, Reference, ReferenceKind
 
-#: Of those that may be meant, so many are listed.
-_LISTED_MAX = 5
+_LISTED_MAX = 5  #: candidates in an error message
 _LISTS = {
     ReferenceKind.JOB: "pool jobs list",
     ReferenceKind.NODE: "pool nodes",
@@ -23,23 +22,21 @@ _LISTS = {
 
 
 async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str) -> Reference:
-    """The one that is meant; NotFound, or Conflict with a list where it may be several."""
+    """Raises NotFound, or Conflict with a list of candidates."""
     word = word.strip()
     async with hub.jobs.searches:
-        found = await hub.store.read(
-            lambda connection: _look(hub, connection, principal, kind=kind, word=word)
-        )
+        found = await hub.store.read(lambda connection: _look(hub, connection, principal, kind=kind, word=word))
     if len(found) == 1:
         return Reference(kind=kind, id=found[0].id, name=found[0].name)
     if not found:
         last = f", or {LAST}" if kind is not ReferenceKind.ACCOUNT else ""
         raise NotFound(
-            f"There is no {kind.value} {word!r}, or it is not yours. Give an id, the beginning of one, a name{last}; "
-            f"{_LISTS[kind]} shows them."
+            f"There is no {kind.value} {word!r}, or it is not yours. Give an ID, the beginning of one, a name{last}; "
+            f"{_LISTS[kind]} lists them."
         )
     listed = "; ".join(_describe(row) for row in found[:_LISTED_MAX])
     more = " …" if len(found) > _LISTED_MAX else ""
-    raise Conflict(f"{word!r} may be one of several; give more of its id: {listed}{more}")
+    raise Conflict(f"{word!r} is ambiguous; give more of the ID: {listed}{more}")
 
 
 def _look(
@@ -64,13 +61,11 @@ def _find_by_name(
         found = rows.account_named(connection, word)
         return [row for row in found if principal.is_admin or row.id == own]
     if kind is ReferenceKind.NODE:
-        called = hosts.called(connection, own, word)
-        meant = hosts.meant_by(
-            own, word, rows=called, online=group_homes.OnlineNodes.among(called).answer(hub)
-        )
+        called = hosts.find_nodes(connection, own, word)
+        meant = hosts.meant_ids(own, word, rows=called, online=group_homes.OnlineNodes.among(called).answer(hub))
         nodes = node_rows.get_nodes(connection, meant[: _LISTED_MAX + 1])
         return [rows.FoundReference(id=node.id, name=node.name, state=node.state) for node in nodes]
-    # Groups of one name follow each other, and the newest is meant; with jobs that is not clear.
+    # Groups of the same name replace each other, so the newest is meant; with jobs that is not clear.
     limit = 1 if kind is ReferenceKind.GROUP else _LISTED_MAX + 1
     window = hub.settings.find_names_max
     return rows.by_name(connection, kind.value, word, account_id=own, window=window, limit=limit)

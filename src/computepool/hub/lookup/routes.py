@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from computepool.hub.http.dependencies import HubDep, SignedIn, Words
+from computepool.hub.http.dependencies import HubDep, SearchText, SignedIn
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.lookup import references
@@ -21,7 +21,7 @@ async def find(
     hub: HubDep,
     *,
     kind: ReferenceKind,
-    word: Annotated[Words, Query(min_length=1, description="An id, its beginning, a name, or `last`")],
+    word: Annotated[SearchText, Query(min_length=1, description="An id, its beginning, a name, or `last`")],
 ) -> Reference:
     """Resolve an ID prefix, a name, or `last`."""
     return await references.find(hub, principal, kind=kind, word=word)

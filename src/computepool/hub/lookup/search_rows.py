@@ -1,6 +1,6 @@
-"""Looking back through events and jobs, newest first. Only so many rows are looked at in one go, whatever is searched for.
+"""Searches of events. Each reads a limited number of rows, whatever is searched for.
 
-What has an index (an account, a job, a node, a group, a deed) leads the way; the rest is looked at row by row.
+Conditions that have an index (account, job, node, group, action) select these rows; others are checked row by row.
 """
 
 from __future__ import annotations
@@ -8,73 +8,72 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.queries import Condition, scalars
 from computepool.hub.db.tables import HAS_NO_JOB, IS_IN_GROUP, events
 from computepool.protocol.jobs.filters import EventFilter
 
-#: Families of events that are about a job, nearly all there are. Every other event names none.
+#: Actions of events that are about a job, which most events are. Other events name no job.
 OF_JOBS = ("job.", "attempt.", "checkpoint.", "result.")
-#: How far the clocks of hubs may differ: the numbers of events follow each other, their times only nearly so.
+#: How far the clocks of hubs may differ: the times of events increase only approximately with their numbers.
 _SKEW_MS = 600_000
+_TEXTS = ("action", "reason", "data")
+_IDS = ("job_id", "attempt_id", "node_id", "group_id", "account_id", "actor")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
     rows: Sequence[EventRow] = ()
-    seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
+    seen: int | None = None  #: the last event that was read, to continue from; None: there are no more
     seen_ms: int | None = None  #: its time
-    #: there is nothing further: up to here, rows that are not wanted were looked at, too
-    upto: int | None = None
+    upto: int | None = None  #: if there are no more: all events up to this one were read
 
 
 def is_search(filters: EventFilter) -> bool:
-    """Whether rows have to be looked at that may not be wanted."""
-    return bool(_matching(filters))
+    """Whether the database has to read rows that do not match."""
+    return bool(_unindexed_conditions(filters))
 
 
-def search_events(
-    connection: Connection, filters: EventFilter, *, before: int, limit: int, window: int
-) -> SearchPage:
-    """Of the next `window` older events that the leading index has, `limit` at most; newest first."""
-    found = _look(connection, filters, events.c.seq < before, order=(limit, window, True))
-    past = filters.since_ms is not None and found.seen_ms is not None
-    if past and found.seen_ms < filters.since_ms - _SKEW_MS:  # type: ignore[operator]
-        return SearchPage(found.rows)
-    return found
+def search_events(connection: Connection, filters: EventFilter, *, before: int, limit: int, window: int) -> SearchPage:
+    """Up to `limit` matching events among the next `window` older ones, newest first."""
+    found = _search(connection, filters, events.c.seq < before, limit=limit, window=window, newest_first=True)
+    if filters.since_ms is None or found.seen_ms is None or found.seen_ms >= filters.since_ms - _SKEW_MS:
+        return found
+    return SearchPage(found.rows)  # all further events are too old
 
 
-def growing_events(
-    connection: Connection, filters: EventFilter, *, after: int, limit: int, window: int
-) -> SearchPage:
-    """Of the next `window` younger ones; oldest first."""
-    # Asked for before they are looked at: what is committed meanwhile is looked at next time.
+def growing_events(connection: Connection, filters: EventFilter, *, after: int, limit: int, window: int) -> SearchPage:
+    """Up to `limit` matching events among the next `window` newer ones, oldest first."""
+    # Read first, because events that are committed meanwhile belong to the next page.
     upto = event_rows.last_event(connection) if is_search(filters) else None
-    found = _look(connection, filters, events.c.seq > after, order=(limit, window, False))
+    found = _search(connection, filters, events.c.seq > after, limit=limit, window=window, newest_first=False)
     return found if found.seen is not None else replace(found, upto=upto)
 
 
-def _look(
-    connection: Connection, filters: EventFilter, begin: ColumnElement[bool], *, order: tuple[int, int, bool]
+def _search(
+    connection: Connection,
+    filters: EventFilter,
+    start: ColumnElement[bool],
+    *,
+    limit: int,
+    window: int,
+    newest_first: bool,
 ) -> SearchPage:
-    limit, window, newest = order
     if filters.is_foreign():
         return SearchPage()
-    led = _find_by_index(connection, filters)
-    by = events.c.seq.desc() if newest else events.c.seq
-    matching = _matching(filters)
+    indexed, others = [*_indexed_conditions(connection, filters), start], _unindexed_conditions(filters)
+    order = events.c.seq.desc() if newest_first else events.c.seq
     last = None
-    if matching:
-        # Where to stop, whatever is found until there: read from the index alone.
-        end = select(events.c.seq, events.c.at_ms).where(*led, begin).order_by(by)
+    if others:  # they are checked row by row: only so far, whatever is found. This query reads only the index.
+        end = select(events.c.seq, events.c.at_ms).where(*indexed).order_by(order)
         last = connection.execute(end.offset(window - 1).limit(1)).first()
     if last is not None:
-        matching.append(events.c.seq >= last.seq if newest else events.c.seq <= last.seq)
-    found = EventRow.select().where(*led, begin, *matching).order_by(by).limit(limit)
+        others.append(events.c.seq >= last.seq if newest_first else events.c.seq <= last.seq)
+    found = EventRow.select().where(*indexed, *others).order_by(order).limit(limit)
     rows = EventRow.all(connection.execute(found))
     if len(rows) == limit:
         return SearchPage(rows, rows[-1].seq, rows[-1].at_ms)
@@ -82,7 +81,7 @@ def _look(
 
 
 def number_at(connection: Connection, at_ms: int) -> int:
-    """A number that no event after this time is below, by halving: numbers grow with time."""
+    """A number below those of all events after this time, found by bisection."""
     low, high = 0, int(connection.execute(select(func.max(events.c.seq))).scalar() or 0)
     while low < high:
         middle = (low + high) // 2
@@ -96,33 +95,27 @@ def number_at(connection: Connection, at_ms: int) -> int:
     return low
 
 
-def _find_by_index(connection: Connection, filters: EventFilter) -> list[Any]:
-    """What an index finds."""
-    leading = filters.leading()
-    found: list[Any] = [events.c[name] == value for name, value in leading.items()]
+def _indexed_conditions(connection: Connection, filters: EventFilter) -> list[Condition]:
+    leading, action = filters.leading(), filters.action
+    found: list[Condition] = [events.c[name] == value for name, value in leading.items()]
     found += [IS_IN_GROUP] if "group_id" in leading else []
-    if leading or not filters.action or not is_deed(filters.action):
+    about_jobs = any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)
+    if leading or not action or about_jobs:
         return found
-    named = [name for name in deeds(connection) if name.startswith(filters.action)]
+    named = [name for name in actions_without_job(connection) if name.startswith(action)]
     return [HAS_NO_JOB, events.c.action.in_(named)]
 
 
-def deeds(connection: Connection) -> list[str]:
-    """The names of all events that are about no job: one step of the index for each, however many events there are."""
+def actions_without_job(connection: Connection) -> list[str]:
+    """The actions of all events that are about no job. Each takes one step in the index, however many events there are."""
     first = select(func.min(events.c.action).label("action")).where(HAS_NO_JOB)
     names = first.cte("names", recursive=True)
     after = select(func.min(events.c.action)).where(HAS_NO_JOB, events.c.action > names.c.action)
     names = names.union_all(select(after.scalar_subquery()).where(names.c.action.is_not(None)))
-    listed = select(names.c.action).where(names.c.action.is_not(None))
-    return list(connection.execute(listed).scalars())
+    return scalars(connection, select(names.c.action).where(names.c.action.is_not(None)))
 
 
-def is_deed(action: str) -> bool:
-    """Whether no event whose name begins like this is about a job."""
-    return not any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)
-
-
-def _matching(filters: EventFilter) -> list[ColumnElement[bool]]:
+def _unindexed_conditions(filters: EventFilter) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if filters.action:
         found.append(events.c.action.startswith(filters.action, autoescape=True))
@@ -139,7 +132,3 @@ def _matching(filters: EventFilter) -> list[ColumnElement[bool]]:
         names = [events.c[name] == filters.text for name in _IDS]
         found.append(or_(*words, *names))
     return found
-
-
-_TEXTS = ("action", "reason", "data")
-_IDS = ("job_id", "attempt_id", "node_id", "group_id", "account_id", "actor")

@@ -1,4 +1,4 @@
-"""Places queued jobs whenever something changed: a submission, free capacity, a node, the end of a back-off."""
+"""The dispatch loop: places queued jobs after any change: a submission, free capacity, a node, the end of a back-off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from computepool.hub.loops.runner import guarded, pause_after_failure
 from computepool.hub.scheduling.cache_sync import OtherHubs
 from computepool.hub.scheduling.dispatch import Dispatcher
 
-_LOAD_ALL_S = 60.0  #: a hub that always has something to do comes to its safety net, too
+_LOAD_ALL_S = 60.0  #: how often the whole queue is loaded as a safety net
 
 
 async def run(hub: Hub, dispatcher: Dispatcher) -> None:
@@ -28,7 +28,7 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
 
 
 async def follow(others: OtherHubs) -> None:
-    """Keeps this hub in step with what the other hubs did."""
+    """Apply what the other hubs did."""
     while True:
         if not await guarded("follow", others.catch_up):
             await pause_after_failure()
@@ -38,7 +38,7 @@ async def _wait(hub: Hub) -> None:
     due_ms = hub.jobs.queue.backlog.next_due_ms()
     timeout_s = hub.settings.resync_s if due_ms is None else max(0.0, (due_ms - hub.now_ms()) / 1000)
     try:
-        # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
+        # Not wait_for: on Python 3.11 it loses a cancellation that arrives together with the event.
         async with asyncio.timeout(min(timeout_s, hub.settings.resync_s)):
             await hub.jobs.queue.changed.wait()
     except TimeoutError:

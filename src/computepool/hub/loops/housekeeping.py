@@ -1,4 +1,4 @@
-"""The slow duties: renew leases, take back what silent nodes held, follow other hubs, prune."""
+"""Periodic tasks: renew leases, take jobs back from silent nodes, move prices, pay out, measure, prune."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
 
     async def price() -> None:
         await spot_prices.tick(hub)
-        hub.jobs.queue.wake()  # who waited for another price may start now
+        hub.jobs.queue.wake()  # jobs that waited for another price may start now
 
     async def measure() -> None:
-        hardware_service.ask_due(hub)
+        hardware_service.request_due_measurements(hub)
         await hardware_service.lift_caps(hub)
         await hardware_service.judge_runs(hub)
 
@@ -76,20 +76,22 @@ def renew_s(settings: Settings) -> float:
 
 
 class Sweep:
-    """Takes back what silent nodes held. While the store is away nobody can renew a lease: then all get time for it."""
+    """Takes jobs back from silent nodes. After an outage of the store, in which no lease could be renewed, it first gives
+    all nodes time to renew theirs."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._rest = 0  #: rounds without a failure that are still wanted
-        self._rest_after = math.ceil(2 * renew_s(hub.settings) / hub.settings.sweep_s)
+        self._grace = 0  #: rounds without a failure that are still needed
+        self._grace_after_failure = math.ceil(2 * renew_s(hub.settings) / hub.settings.sweep_s)
 
     async def __call__(self) -> None:
-        rest, self._rest = self._rest, self._rest_after
-        if rest > 0:
+        # Set before the round, so that the grace begins anew if the round fails.
+        grace, self._grace = self._grace, self._grace_after_failure
+        if grace > 0:
             await leases.beat(self._hub)
         else:
             await self._round()
-        self._rest = max(0, rest - 1)
+        self._grace = max(0, grace - 1)
 
     async def _round(self) -> None:
         await housekeeping.drop_silent(self._hub)
@@ -99,6 +101,4 @@ class Sweep:
 
 async def _notify(hub: Hub) -> None:
     async with deliveries.Courier(hub) as courier:
-        await every(
-            hub.settings.webhook_round_s, "webhooks", courier.round, health=hub.observability.loop_health
-        )
+        await every(hub.settings.webhook_round_s, "webhooks", courier.round, health=hub.observability.loop_health)

@@ -1,4 +1,4 @@
-"""Runs the hub's loops: a tick that fails is logged and tried again; a loop never ends before the hub does."""
+"""Runs the hub's loops: a failed tick is logged and tried again, and a loop never ends before the hub does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from computepool.hub.observability.loop_health import LoopHealth
+from computepool.hub.observability.state import LoopHealth
 
 logger = logging.getLogger(__name__)
 _FAILED_PAUSE_S = 1.0
@@ -22,14 +22,10 @@ async def every(
         await guarded(name, tick, health=health)
 
 
-async def guarded(
-    name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None
-) -> bool:
-    """False when the tick failed."""
+async def guarded(name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None) -> bool:
+    """Run one tick. Returns False if it failed."""
     try:
         await tick()
-    except asyncio.CancelledError:
-        raise
     except Exception as error:
         logger.exception("loop.failed: %s", name)
         if health is not None:

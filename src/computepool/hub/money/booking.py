@@ -1,7 +1,8 @@
-"""Booking transfers: noted by the units of a transaction, and written at its end, balances first, then rows that carry
-the hash chain on.
+"""Booking of transfers. Units note them; the end of the transaction writes them: balances first, then the rows, each of
+which continues the hash chain.
 
-Written once for all units, while no other hub numbers anything: so the numbers are those of the commits.
+They are written once for all units of a transaction, while no other hub can number anything: sequence numbers follow the
+order of the commits.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.session import Commit, Tx
 
-_LAST = Prepared(
-    select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
-)
+_LAST = Prepared(select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1))
 _INSERT = Prepared(transfers.insert())
 _OPEN = Prepared(lambda connection: dialect.insert_ignore(connection, balances))
 _CHANGE = Prepared(
@@ -33,7 +32,7 @@ _BALANCE = Prepared(select(balances.c.balance).where(balances.c.account == bindp
 
 
 def post(tx: Tx, key: str, legs: Sequence[Leg], *, job_id: str | None = None, ref: str | None = None) -> None:
-    """Move money, once per key, which names what happened: the database refuses the same key again."""
+    """Move money once per key. The key names what happened, and the database refuses a second use of it."""
     tx.transfers += [
         {
             "tx_key": key,
@@ -52,13 +51,13 @@ def post(tx: Tx, key: str, legs: Sequence[Leg], *, job_id: str | None = None, re
 
 
 def balance_of(connection: Connection, account: str) -> int:
-    """As the last commit left it."""
+    """As of the last commit."""
     found = _BALANCE.first(connection, name=account)
     return 0 if found is None else int(found[0])
 
 
 def balance(tx: Tx, account: str) -> int:
-    """With what this transaction has moved so far. Another hub may be faster: the database has the last word."""
+    """Including what this transaction has moved so far. Another hub may commit first; then the database decides."""
     stored = balance_of(tx.connection, account)
     return stored + tx.before.balances.get(account, 0) + tx.balances.get(account, 0)
 
@@ -70,7 +69,7 @@ def write(tx: Tx, _commit: Commit) -> None:
     _change_balances(connection, tx.balances)
     crash_point("in_booking")
     seq, previous, last_ms = _LAST.first(connection) or (0, ledger.GENESIS, now_ms)
-    # Another hub's clock may be ahead of this one's; the ledger's time never goes back.
+    # Another hub's clock may be ahead of this one's; time in the ledger never goes back.
     at_ms = max(now_ms, last_ms)
     for row in tx.transfers:
         seq += 1
@@ -80,12 +79,12 @@ def write(tx: Tx, _commit: Commit) -> None:
 
 
 def _change_balances(connection: Connection, changes: Mapping[str, int]) -> None:
-    """In sorted order, as everywhere where rows are locked."""
+    """In sorted order, as wherever rows are locked."""
     moved = sorted((name, delta) for name, delta in changes.items() if delta)
     if not moved:
         return
     fresh = [{"account": name, "balance": 0, "can_overdraw": name in ledger.OVERDRAWN} for name, _ in moved]
-    # Not an upsert: SQLite judges the row to be inserted before it finds that there is one to update.
+    # Not an upsert: SQLite checks the constraints of the row to insert before it finds the one to update.
     _OPEN.execute(connection, fresh)
     changed = _CHANGE.execute(connection, [{"name": name, "delta": delta} for name, delta in moved])
     if changed != len(moved):

@@ -1,8 +1,7 @@
-"""Balances of an account, credits given by the operator, earnings that mature, and who lends and borrows most."""
+"""An account's balances, top-ups by the operator, maturing of earnings, and the leaderboard."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from functools import partial
 from typing import Literal
@@ -12,19 +11,20 @@ from computepool.core.ids import make_id
 from computepool.core.money import ledger
 from computepool.core.money.money import AMOUNT_MAX, format_credits
 from computepool.core.money.pricing import Economy, PriceTable
-from computepool.core.trust.reputation import TENURED_DAYS, VIOLATIONS_WINDOW_MS
+from computepool.core.trust.reputation import TENURED_DAYS
+from computepool.core.trust.violations import WINDOW_MS
+from computepool.hub.approvals import rows as approval_rows
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import access, approval_requests
+from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import POOL_ACCOUNT, Principal
-from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.idempotency import Remembered, write_once
 from computepool.hub.identity.rows import AccountRow
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import booking, holds, ledger_rows
-from computepool.hub.money.ledger_rows import Earning, TimeUsed
-from computepool.hub.money.statements import whose
+from computepool.hub.money.ledger_rows import TransferRow
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.hub.snapshot import Snapshot, take
@@ -36,14 +36,15 @@ _MATURED_AT_ONCE = 200
 _BOARD_MS = 30 * 24 * 3600 * 1000
 _BOARD_AGE_MS = 60_000
 #: Half of what 64 bits can count.
-_BROUGHT_IN_MAX = 2**62
+_ISSUED_MAX = 2**62
+_PLACES_MAX = 100
 _SOURCES = {"bank": ledger.BANK, "promo": ledger.PROMO}
 
 
 async def show(hub: Hub, principal: Principal, account_id: str | None) -> CreditsView:
-    owner = whose(principal, account_id)
+    owner = access.chosen_account(principal, account_id)
 
-    def load(connection: Connection) -> tuple[dict[str, int], Earning | None, bool, int]:
+    def load(connection: Connection) -> tuple[dict[str, int], TransferRow | None, bool, int]:
         matured = ledger_rows.matured_up_to(connection, owner)
         return (
             ledger_rows.get_balances(connection, owner),
@@ -78,7 +79,7 @@ def _holdback_ms(hub: Hub, *, tenured: bool) -> int:
 
 
 async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembered: Remembered) -> TopUpReply:
-    """Given at once, or kept for a second administrator where the operator wants that."""
+    """Give credits at once, or ask a second administrator where the operator requires one."""
     _check_economy(hub.money.market.table, request)
     snapshot = take(hub)
     top_up_id = new_id(hub.clock, "top")
@@ -86,57 +87,52 @@ async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembere
     def effect(tx: Tx) -> TopUpReply:
         if "top-ups" not in snapshot.settings.two_person_kinds():
             return give(tx, snapshot, request, actor=admin.account_id, top_up_id=top_up_id)
-        account = _recipient(tx, request)
-        _check_room(tx, account.id, request)
-        shown = _give(tx, account, request, top_up_id=top_up_id)
-        text = request.model_dump_json()
-        approval_id = approval_requests.ask(
-            tx, snapshot.clock, admin, kind=approval_requests.TOP_UP, request=text
-        )
-        return shown.model_copy(update={"approval_id": approval_id})
+        account = _check_recipient(tx, request)
+        details, asker = request.model_dump(mode="json"), admin.account_id
+        approval_id = approval_rows.ask(tx, snapshot.clock, asker, kind=approval_rows.TOP_UP, request=details)
+        return _reply(tx, account, request, top_up_id=top_up_id, approval_id=approval_id)
 
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=TopUpReply))
+    return await write_once(hub, remembered, effect, model=TopUpReply)
 
 
 def give(tx: Tx, snapshot: Snapshot, request: TopUpRequest, *, actor: str, top_up_id: str) -> TopUpReply:
     _check_economy(snapshot.table, request)
-    account = _recipient(tx, request)
-    _check_room(tx, account.id, request)
+    account = _check_recipient(tx, request)
     legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
     booking.post(tx, f"topup:{top_up_id}", legs, ref=request.note)
     data = {"amount": request.amount, "source": request.source}
-    tx.emit(actor=actor, action="credits.given", account_id=account.id, data=json.dumps(data))
-    return _give(tx, account, request, top_up_id=top_up_id)
+    tx.emit(actor=actor, action="credits.given", account_id=account.id, data=data)
+    return _reply(tx, account, request, top_up_id=top_up_id)
 
 
-def _recipient(tx: Tx, request: TopUpRequest) -> AccountRow:
+def _check_recipient(tx: Tx, request: TopUpRequest) -> AccountRow:
+    """The account, by id or name. Neither its balance nor the source may exceed what can be counted exactly: SQLite would
+    continue in floating point."""
     account = account_rows.get_account(tx.connection, request.account) or account_rows.find_account(
         tx.connection, request.account
     )
     if account is None:
         raise NotFound(f"There is no account {request.account}.", field="account")
     access.check_not_pools(account.id)
+    balance = booking.balance(tx, ledger.user(account.id))
+    issued = -booking.balance(tx, _SOURCES[request.source])
+    if balance + request.amount > AMOUNT_MAX or issued + request.amount > _ISSUED_MAX:
+        raise BadRequest(f"The total would exceed {format_credits(AMOUNT_MAX)} credits.", field="amount")
     return account
 
 
-def _give(tx: Tx, account: AccountRow, request: TopUpRequest, *, top_up_id: str) -> TopUpReply:
+def _reply(
+    tx: Tx, account: AccountRow, request: TopUpRequest, *, top_up_id: str, approval_id: str | None = None
+) -> TopUpReply:
     return TopUpReply(
         id=top_up_id,
         account_id=account.id,
         name=account.name,
         amount=request.amount,
         source=request.source,
-        available=booking.balance(tx, ledger.user(account.id))
-        + booking.balance(tx, ledger.owner(account.id)),
+        available=booking.balance(tx, ledger.user(account.id)) + booking.balance(tx, ledger.owner(account.id)),
+        approval_id=approval_id,
     )
-
-
-def _check_room(tx: Tx, account_id: str, request: TopUpRequest) -> None:
-    """No balance may grow beyond what every program can count exactly: SQLite would go on in floating point."""
-    has = booking.balance(tx, ledger.user(account_id))
-    brought_in = -booking.balance(tx, _SOURCES[request.source])
-    if has + request.amount > AMOUNT_MAX or brought_in + request.amount > _BROUGHT_IN_MAX:
-        raise BadRequest(f"The total would exceed {format_credits(AMOUNT_MAX)} credits.", field="amount")
 
 
 def _check_economy(table: PriceTable, request: TopUpRequest) -> None:
@@ -151,46 +147,44 @@ def _check_economy(table: PriceTable, request: TopUpRequest) -> None:
 
 
 async def mature(hub: Hub) -> int:
-    """Move what was earned long enough ago to where it can be spent. Returns how many accounts had any."""
-    done = await _mature_all(hub, hub.money.matured, soon=False)
+    """Move earnings past their holdback to where they can be spent. Returns how many accounts had any."""
+    done = await _mature_all(hub, soon=False)
     if hub.settings.holdback_tenured_s < hub.settings.holdback_s:
-        done += await _mature_all(hub, hub.money.matured_soon, soon=True)
+        done += await _mature_all(hub, soon=True)
     return done + await _mature_held(hub)
 
 
 async def _mature_held(hub: Hub) -> int:
-    """What was held until it was checked, or for long enough: job by job, whatever else its owner earned."""
+    """Pay that was held for a check and is due: job by job, independently of the owner's other earnings."""
     now_ms, done = hub.now_ms(), 0
     while found := await hub.store.read(
         lambda connection: recheck_rows.held_until(connection, now_ms=now_ms, limit=_MATURED_AT_ONCE)
     ):
-        done += await hub.store.write(partial(_release, job_ids=found, now_ms=now_ms))
+        done += await hub.store.write(partial(_release_held, job_ids=found, now_ms=now_ms))
     return done
 
 
-def _release(tx: Tx, *, job_ids: list[str], now_ms: int) -> int:
+def _release_held(tx: Tx, *, job_ids: list[str], now_ms: int) -> int:
     owed: Counter[str] = Counter()
     for job in job_rows.lock_jobs(tx, job_ids).values():
-        if job.held_until_ms and job.held_until_ms <= now_ms:  # else another hub was faster
+        if job.held_until_ms and job.held_until_ms <= now_ms:  # else another hub did it
             owed.update(holds.mature_held(tx, job))
     for account_id, amount in sorted(owed.items()):
-        data = json.dumps({"amount": amount})
-        tx.emit(actor="hub", action="credits.matured", account_id=account_id, data=data)
+        tx.emit(actor="hub", action="credits.matured", account_id=account_id, data={"amount": amount})
     return len(owed)
 
 
-async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:
-    settings, now_ms = hub.settings, hub.now_ms()
-    before, names = await hub.store.read(
-        partial(_candidates, seen=seen, soon=soon, settings=settings, now_ms=now_ms)
-    )
+async def _mature_all(hub: Hub, *, soon: bool) -> int:
+    settings, now_ms, seen = hub.settings, hub.now_ms(), hub.money.matured.get(soon)
+    before, names = await hub.store.read(partial(_candidates, seen=seen, soon=soon, settings=settings, now_ms=now_ms))
     done = 0
     for start in range(0, len(names), _MATURED_AT_ONCE):
-        done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE], soon=soon)
-    if soon:
-        hub.money.matured_soon = before
-    else:
-        hub.money.matured = before
+        some = names[start : start + _MATURED_AT_ONCE]
+        # Read before writing: a pool at rest writes nothing.
+        due = await hub.store.read(partial(_due, names=some, soon=soon, settings=settings, now_ms=now_ms))
+        if due:
+            done += await hub.store.write(partial(_mature, names=due, soon=soon, settings=settings))
+    hub.money.matured[soon] = before
     return done
 
 
@@ -199,20 +193,11 @@ def _candidates(
 ) -> tuple[int, list[str]]:
     before = _matures_by(settings, connection, now_ms, soon=soon)
     if seen is None:
-        return before, ledger_rows.earning(connection)
+        return before, ledger_rows.earners(connection)
     return before, ledger_rows.earners_between(connection, first=seen, before=before)
 
 
-async def _mature_some(hub: Hub, names: list[str], *, soon: bool) -> int:
-    """Looked at before anything is written: a pool at rest writes nothing."""
-    settings, now_ms = hub.settings, hub.now_ms()
-    due = await hub.store.read(partial(_due, names=names, soon=soon, settings=settings, now_ms=now_ms))
-    return await hub.store.write(partial(_mature, names=due, soon=soon, settings=settings)) if due else 0
-
-
-def _due(
-    connection: Connection, *, names: list[str], soon: bool, settings: Settings, now_ms: int
-) -> list[str]:
+def _due(connection: Connection, *, names: list[str], soon: bool, settings: Settings, now_ms: int) -> list[str]:
     before = _matures_by(settings, connection, now_ms, soon=soon)
     if soon:
         trusted = _tenured_owners(connection, names, now_ms)
@@ -221,22 +206,20 @@ def _due(
 
 
 def _tenured_owners(connection: Connection, names: list[str], now_ms: int) -> set[str]:
-    """Owners whose nodes were right for long enough, and never wrong lately: their earnings wait less."""
-    return reputation_rows.tenured(
-        connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - VIOLATIONS_WINDOW_MS
-    )
+    """Owners with a node that has been right for long enough and not wrong recently: their holdback is shorter."""
+    return reputation_rows.tenured(connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - WINDOW_MS)
 
 
 def _mature(tx: Tx, *, names: list[str], settings: Settings, soon: bool = False) -> int:
-    account_rows.lock_accounts(tx, names)  # what another hub takes back now must not mature here
+    account_rows.lock_accounts(tx, names)  # pay that another hub is taking back must not mature here
     before, count = _matures_by(settings, tx.connection, tx.now_ms, soon=soon), 0
     for name in names:
         amount, last, after = _matured_pay(tx.connection, name, before=before)
         if not amount:
             continue
-        # Named by where it begins: two hubs that do this at once, each with its own idea of now, meet in one key.
+        # The key names where it begins: two hubs doing this at once, each by its own clock, collide on one key.
         booking.post(tx, f"mature:{name}:{after}", ledger.mature(name, amount), ref=str(last))
-        tx.emit(actor="hub", action="credits.matured", account_id=name, data=json.dumps({"amount": amount}))
+        tx.emit(actor="hub", action="credits.matured", account_id=name, data={"amount": amount})
         count += 1
     return count
 
@@ -247,7 +230,7 @@ def _matures_by(settings: Settings, connection: Connection, now_ms: int, *, soon
 
 
 def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:
-    """(how much, the last transfer it covers, the last one that is covered already)"""
+    """The amount, the last transfer it covers, and the last one covered before."""
     after = ledger_rows.matured_up_to(connection, account_id)
     amount, last = ledger_rows.earned_between(connection, account_id, after=after, before=before)
     return amount, last, after
@@ -257,7 +240,7 @@ def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tup
 
 
 async def leaderboard(hub: Hub, *, by: By, limit: int) -> LeaderboardView:
-    """Of the last 30 days. Names only: what somebody has is nobody else's business."""
+    """The last 30 days, by account name."""
     at_ms, board = hub.money.boards.get(by, (0, None))
     if board is None or not 0 <= hub.now_ms() - at_ms < _BOARD_AGE_MS:
         since_ms = max(0, hub.now_ms() - _BOARD_MS)
@@ -266,41 +249,34 @@ async def leaderboard(hub: Hub, *, by: By, limit: int) -> LeaderboardView:
     return board.model_copy(update={"lenders": board.lenders[:limit], "borrowers": board.borrowers[:limit]})
 
 
-_PLACES_MAX = 100
-
-
 def _board(connection: Connection, *, by: By, since_ms: int) -> LeaderboardView:
     since = ledger_rows.first_at(connection, since_ms)
     earned, paid = ledger_rows.credits_moved(connection, since=since)
-    lent, borrowed = ledger_rows.time_used(connection, since_id=make_id("job", since_ms, bytes(10)))
-    for theirs in (paid, borrowed):  # who runs hub jobs lends; the pool itself borrows nothing
+    since_id = make_id("job", since_ms, bytes(10))
+    lent = ledger_rows.time_lent(connection, since_id=since_id)
+    borrowed = ledger_rows.time_borrowed(connection, since_id=since_id)
+    for theirs in (paid, borrowed):  # hub jobs count for who runs them, but the pool is no borrower
         theirs.pop(POOL_ACCOUNT, None)
     return LeaderboardView(
         since_ms=since_ms,
         by=by,
-        lenders=_leaders(connection, by, credits=earned, used=lent),
-        borrowers=_leaders(connection, by, credits=paid, used=borrowed),
+        lenders=_leaders(connection, by, credits=earned, time_used=lent),
+        borrowers=_leaders(connection, by, credits=paid, time_used=borrowed),
     )
 
 
 def _leaders(
-    connection: Connection, by: By, *, credits: dict[str, int], used: dict[str, TimeUsed]
+    connection: Connection, by: By, *, credits: dict[str, int], time_used: dict[str, tuple[int, int]]
 ) -> list[Leader]:
-    ms = {account: int(row.ms or 0) for account, row in used.items()}
-
     def merit(account: str) -> tuple[int, int]:
-        both = credits.get(account, 0), ms.get(account, 0)
-        return both if by == "credits" else (both[1], both[0])
+        both = credits.get(account, 0), time_used.get(account, (0, 0))[0]
+        return both if by == "credits" else both[::-1]
 
-    best = sorted(credits.keys() | ms.keys(), key=merit, reverse=True)[:_PLACES_MAX]
-    names = ledger_rows.get_names(connection, best)
-    return [
-        Leader(
-            rank=rank,
-            name=names.get(account, "somebody who left"),
-            ran_ms=ms.get(account, 0),
-            jobs=used[account].jobs if account in used else 0,
-            credits=credits.get(account, 0),
-        )
-        for rank, account in enumerate(best, 1)
-    ]
+    best = sorted(credits.keys() | time_used.keys(), key=merit, reverse=True)[:_PLACES_MAX]
+    names = account_rows.get_names(connection, best)
+    leaders = []
+    for rank, account in enumerate(best, 1):
+        ran_ms, jobs = time_used.get(account, (0, 0))
+        name, amount = names.get(account, "a former account"), credits.get(account, 0)
+        leaders.append(Leader(rank=rank, name=name, ran_ms=ran_ms, jobs=jobs, credits=amount))
+    return leaders

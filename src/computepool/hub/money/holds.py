@@ -1,4 +1,4 @@
-"""A job's money: set aside when it is submitted, split when its result is accepted, given back when there is none."""
+"""Holds: a job's money is held at submission, split when its result is accepted, and released when there is none."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow, LiveAttemptRow
 from computepool.hub.jobs.rows import JobRow, LeasedJob
+from computepool.hub.jobs.running.checkpoint_rows import ChainLink
 from computepool.hub.money import booking, ledger_rows, price_rows
 from computepool.hub.money.ledger_rows import TransferRow
 from computepool.hub.settlement.verification import recheck_rows
 
 
 def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int]:
-    """Hold `each` for every job, or refuse. Returns how much of each hold comes from matured earnings."""
+    """Hold `each` for every job, or refuse all. Returns the part of each hold that comes from matured earnings."""
     total = each * len(job_ids)
     if not total:
         return [0] * len(job_ids)
@@ -30,7 +31,7 @@ def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int
     if from_earned:
         missing = from_earned - booking.balance(tx, ledger.owner(account_id))
         if missing > 0:
-            raise InsufficientCredits(_too_little(each, len(job_ids), missing=missing), field="max_price")
+            raise InsufficientCredits(_shortfall(each, len(job_ids), missing=missing), field="max_price")
     legs = ledger.hold(account_id, amount=total, earned=from_earned)
     count = f"{len(job_ids)} jobs" if len(job_ids) > 1 else None
     booking.post(tx, f"hold:{job_ids[0]}", legs, job_id=job_ids[0], ref=count)
@@ -42,7 +43,7 @@ def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int
     return earned[::-1]
 
 
-def _too_little(each: int, jobs: int, *, missing: int) -> str:
+def _shortfall(each: int, jobs: int, *, missing: int) -> str:
     needed = f"{format_credits(each)} credits must be put on hold"
     if jobs > 1:
         needed += f" for each of {jobs} jobs, {format_credits(each * jobs)} in all"
@@ -54,7 +55,7 @@ def _too_little(each: int, jobs: int, *, missing: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCharge:
-    """What one run costs, fixed when it is reported; paid when its result is believed."""
+    """The cost of one run: fixed when it is reported, paid when its result is accepted."""
 
     owner_id: str
     price_version: int
@@ -62,39 +63,44 @@ class RunCharge:
     billed_ms: int
     charge: int
 
+    @classmethod
+    def of(cls, attempt: AttemptRow | ChainLink, billed_ms: int, *, charge: int | None = None) -> RunCharge:
+        """`charge`: where it is not the price of that time."""
+        return cls(
+            owner_id=attempt.owner_id,
+            price_version=attempt.price_version,
+            price=attempt.price,
+            billed_ms=billed_ms,
+            charge=pricing.charge_of(attempt.price, billed_ms) if charge is None else charge,
+        )
+
 
 def for_one_run(job: JobRow | LeasedJob | LiveAttemptRow) -> int:
-    """A hold is for all the runs that may have to be paid for, in equal parts."""
-    return int(job.hold) // int(job.runs)
+    """A hold covers all the runs that may have to be paid for, in equal parts."""
+    return job.hold // job.runs
 
 
-def bill(
-    tx: Tx, job: JobRow, *, attempt: AttemptRow, ran_ms: int, before: Sequence[RunCharge] = ()
-) -> RunCharge:
-    """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
+def bill(tx: Tx, job: JobRow, *, attempt: AttemptRow, ran_ms: int, before: Sequence[RunCharge] = ()) -> RunCharge:
+    """`before`: charges of the attempts it resumed from; together they share one time limit and one run's money."""
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
         leased_at_ms=attempt.leased_at_ms,
         accepted_at_ms=tx.now_ms,
         longest_ms=max(0, job.longest_ms - sum(part.billed_ms for part in before)),
     )
-    charge = pricing.charge_of(attempt.price, billed_ms)
-    return RunCharge(
-        owner_id=attempt.owner_id,
-        price_version=attempt.price_version,
-        price=attempt.price,
-        billed_ms=billed_ms,
-        charge=charge,
-    )
+    return RunCharge.of(attempt, billed_ms)
 
 
 def is_overspent(job: JobRow, bills: Iterable[RunCharge]) -> bool:
-    """Whether one run took longer than its money lasts. Nobody pays more than was set aside, so it has no result."""
+    """Whether one run cost more than its share of the hold. Nobody pays more than was held, so it has no result."""
     return sum(part.charge for part in bills) > for_one_run(job)
 
 
 def settle(tx: Tx, job: JobRow, *, bills: Sequence[RunCharge], ref: str, table: PriceTable) -> None:
-    """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it. `table`: today's."""
+    """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts the result.
+
+    `table`: the price table in force.
+    """
     if not job.hold:
         return
     first, *more = bills
@@ -104,25 +110,23 @@ def settle(tx: Tx, job: JobRow, *, bills: Sequence[RunCharge], ref: str, table: 
     ]
     agreed = _table(tx, first.price_version, today=table)
     parts = ledger.split(held=job.hold, charge=first.charge, table=agreed, others=others)
-    legs = ledger.settle(
-        job.account_id, owner_id=first.owner_id, parts=parts, earned=job.hold_earned, others=others
-    )
+    legs = ledger.settle(job.account_id, owner_id=first.owner_id, parts=parts, earned=job.hold_earned, others=others)
     booking.post(tx, settle_key(job.id), legs, job_id=job.id, ref=ref)
 
 
 def release(tx: Tx, job: JobRow) -> None:
-    """The job ended without a result: everything goes back."""
+    """Return the whole hold: the job ended without a result."""
     if job.hold:
         legs = ledger.release(job.account_id, amount=job.hold, earned=job.hold_earned)
         booking.post(tx, settle_key(job.id), legs, job_id=job.id)
 
 
 def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow, kept: RunCharge | None = None) -> int:
-    """What the accepted result cost goes back to who paid, if it has not matured. Returns how much.
+    """Return the cost of the accepted result to the submitter, unless the pay has matured. Returns the amount.
 
-    All of it where the result was wrong; but for `kept`, what it should have cost, where its time was.
+    `kept`: the charge that the owner keeps, where the result was right and only its time was wrong.
     """
-    # Earnings of this owner do not mature meanwhile, on whichever hub.
+    # Until the commit, no hub can mature this owner's earnings.
     account_rows.lock_accounts(tx, [attempt.owner_id])
     parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
     earnings = ledger.earn(attempt.owner_id)
@@ -131,37 +135,29 @@ def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow, kept: RunCharge | Non
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
     charge = 0 if kept is None else kept.charge
-    kept_fee = 0 if kept is None else _priced(tx, kept.price_version).fee_of(charge)
+    kept_fee = 0 if kept is None else _load_table(tx, kept.price_version).fee_of(charge)
     legs = ledger.take_back(
-        job.account_id,
-        owner_id=attempt.owner_id,
-        pay=pay.amount - (charge - kept_fee),
-        fee=fee - kept_fee,
+        job.account_id, owner_id=attempt.owner_id, pay=pay.amount - (charge - kept_fee), fee=fee - kept_fee
     )
     booking.post(tx, take_back_key(job.id), legs, job_id=job.id, ref=attempt.id)
-    recheck_rows.set_taken_back(tx, job.id, pay.amount + fee - charge)
-    return int(pay.amount + fee - charge)
+    amount = pay.amount + fee - charge
+    recheck_rows.set_taken_back(tx, job.id, amount)
+    return amount
 
 
 def _has_matured(tx: Tx, job: JobRow, pay: TransferRow, *, owner_id: str) -> bool:
-    """Or is about to, by a unit before this one in the same transaction."""
-    if job.held_until_ms is not None:  # it matures by itself
+    """Whether it has matured, also by an earlier unit of the same transaction."""
+    if job.held_until_ms is not None:  # held pay matures job by job
         return not job.held_until_ms
     earnings = ledger.earn(owner_id)
     maturing = any(
-        row["kind"] == Kind.MATURE and row["debit"] == earnings and row["job_id"] is None
-        for row in tx.before.transfers
+        row["kind"] == Kind.MATURE and row["debit"] == earnings and row["job_id"] is None for row in tx.before.transfers
     )
-    return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))
-
-
-def held_until_ms(tx: Tx, *, cost: int, alone: bool, unconfirmed_ms: int) -> int | None:
-    """What was due for a check and had none is paid when it has been checked, or when this time is over."""
-    return tx.now_ms + unconfirmed_ms if alone and cost else None
+    return maturing or pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id)
 
 
 def mature_held(tx: Tx, job: JobRow) -> dict[str, int]:
-    """Its pay was held, and is no longer: by owner, how much can be spent from now on."""
+    """Mature pay that was held. Returns, by owner, the amount that can now be spent."""
     owed: Counter[str] = Counter()
     for row in ledger_rows.by_keys(tx.connection, [settle_key(job.id), take_back_key(job.id)]):
         if row.kind == Kind.PAY:
@@ -179,16 +175,16 @@ def take_back_key(job_id: str) -> str:
 
 
 def settle_key(job_id: str) -> str:
-    """One key for both ways to resolve a hold: the ledger refuses the second, whichever it is."""
+    """One key for both ways to end a hold: the ledger refuses whichever comes second."""
     return f"settle:{job_id}"
 
 
 def _table(tx: Tx, version: int, *, today: PriceTable) -> PriceTable:
-    """The one the attempt was leased under."""
-    return today if version == today.version else _priced(tx, version)
+    """The one under which the attempt was leased."""
+    return today if version == today.version else _load_table(tx, version)
 
 
-def _priced(tx: Tx, version: int) -> PriceTable:
+def _load_table(tx: Tx, version: int) -> PriceTable:
     table = price_rows.get(tx.connection, version)
     if table is None:
         raise InvariantViolation(f"an attempt was priced by table {version}, which does not exist")

@@ -1,8 +1,7 @@
-"""Questions to the ledger: a person's statement, what matures when, who lends and borrows most, one job's transfers.
+"""Reads of the ledger: statements, maturing earnings, the leaderboard, one job's transfers. Writes are in booking.py.
 
-Writing is Tx.post and booking.py. A person's money lies in four ledger accounts; every question about them is
-answered by the two indexes (debit, seq) and (credit, seq). Numbers and times grow together, so a span of time is a
-span of numbers.
+An account's money is in four ledger accounts; the indexes (debit, seq) and (credit, seq) answer every query about them.
+Sequence numbers and times grow together, so a span of time is a range of numbers.
 """
 
 from __future__ import annotations
@@ -32,11 +31,13 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
-from computepool.hub.db.queries import by_key, there_is
-from computepool.hub.db.tables import IS_HELD, accounts, attempts, jobs
+from computepool.hub.db.queries import any_row
+from computepool.hub.db.tables import IS_HELD, attempts, jobs
 from computepool.hub.db.typed_rows import TypedRow
 
 _MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
+_LAST = select(func.max(transfers.c.seq))
+_AT = select(transfers.c.at_ms).where(transfers.c.seq == bindparam("number"))
 
 
 class TransferRow(TypedRow, of=transfers):
@@ -53,42 +54,12 @@ class TransferRow(TypedRow, of=transfers):
     hash: str
 
 
-class Earning(TypedRow, of=transfers):
-    seq: int
-    amount: int
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindSum:
-    """How many transfers of a kind there were, and how much came in and went out."""
-
-    kind: str
-    transfers: int
-    moved: int
-    gained: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeUsed:
-    account_id: str
-    ms: int | None
-    jobs: int
-
-
 def balance_names(account_id: str) -> tuple[str, str, str, str]:
-    """The ledger accounts of one person."""
-    return (
-        ledger.user(account_id),
-        ledger.escrow(account_id),
-        ledger.earn(account_id),
-        ledger.owner(account_id),
-    )
+    return (ledger.user(account_id), ledger.escrow(account_id), ledger.earn(account_id), ledger.owner(account_id))
 
 
 def get_balances(connection: Connection, account_id: str) -> dict[str, int]:
-    """By name; one that was never used has nothing in it."""
+    """By ledger account; an unused one holds nothing."""
     names = balance_names(account_id)
     rows = connection.execute(select(balances).where(balances.c.account.in_(names)))
     return dict.fromkeys(names, 0) | {row.account: row.balance for row in rows}
@@ -99,7 +70,7 @@ def get_balances(connection: Connection, account_id: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which of a person's transfers. Every part may be left out."""
+    """Which of an account's transfers; every condition is optional."""
 
     kinds: tuple[str, ...] = ()
     since_ms: int | None = None
@@ -109,28 +80,28 @@ class Filter:
 def statement(
     connection: Connection, account_id: str, filters: Filter, *, before: int | None, limit: int
 ) -> list[TransferRow]:
-    """The newest first. Each index gives its newest few; the newest of those are the answer."""
+    """Newest first. Each index gives its newest few rows, and the newest of those are the page."""
     picked = _sides(connection, account_id, filters, before=before, limit=limit)
     rows = connection.execute(select(*picked.columns).distinct().order_by(picked.c.seq.desc()).limit(limit))
     return TransferRow.all(rows)
 
 
-def sums(connection: Connection, account_id: str, filters: Filter) -> list[KindSum]:
-    """By kind. What moves between own balances came neither in nor went out."""
+def sums(connection: Connection, account_id: str, filters: Filter) -> list[dict[str, Any]]:
+    """Totals by kind. A transfer between two balances of the account is neither a gain nor a loss."""
     picked = _sides(connection, account_id, filters, before=None, limit=None)
     distinct = select(*picked.columns).distinct().subquery()
     names = balance_names(account_id)
     into, out_of = distinct.c.credit.in_(names), distinct.c.debit.in_(names)
     gained = case((into & ~out_of, distinct.c.amount), else_=0)
     lost = case((out_of & ~into, distinct.c.amount), else_=0)
-    rows = select(
+    totals = select(
         distinct.c.kind,
         func.count().label("transfers"),
         func.sum(distinct.c.amount, type_=BigInteger).label("moved"),
         func.sum(gained, type_=BigInteger).label("gained"),
         func.sum(lost, type_=BigInteger).label("lost"),
     ).group_by(distinct.c.kind)
-    return [KindSum(**row._mapping) for row in connection.execute(rows.order_by(distinct.c.kind))]
+    return [row._asdict() for row in connection.execute(totals.order_by(distinct.c.kind))]
 
 
 def _sides(
@@ -143,7 +114,7 @@ def _sides(
             part = TransferRow.select().where(side == name, *conditions)
             if limit is not None:
                 part = part.order_by(transfers.c.seq.desc()).limit(limit)
-            # SQLite takes a LIMIT in a part of a UNION only inside a query of its own.
+            # SQLite accepts a LIMIT in one part of a UNION only inside a subquery.
             parts.append(select(part.subquery()))
     return union_all(*parts).subquery()
 
@@ -161,12 +132,8 @@ def _conditions(connection: Connection, filters: Filter, *, before: int | None) 
     return found
 
 
-_LAST = select(func.max(transfers.c.seq))
-_AT = select(transfers.c.at_ms).where(transfers.c.seq == bindparam("number"))
-
-
 def first_at(connection: Connection, at_ms: int) -> int:
-    """The number of the first transfer at or after that time; one more than the last if there is none."""
+    """The number of the first transfer at or after that time; one past the last if there is none."""
     low, high = 1, (connection.execute(_LAST).scalar() or 0) + 1
     while low < high:
         middle = (low + high) // 2
@@ -178,25 +145,23 @@ def first_at(connection: Connection, at_ms: int) -> int:
 
 
 def by_keys(connection: Connection, keys: Sequence[str]) -> list[TransferRow]:
-    """The legs of these events, in order. For one job's: its holds and settlements are found by their keys."""
+    """The legs booked under these keys, in order."""
     matching = dialect.among(connection, transfers.c.tx_key, keys)
     statement = TransferRow.select().where(matching).order_by(transfers.c.seq)
     return TransferRow.all(connection.execute(statement))
 
 
 def hashes(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
-    """The hash of each of these transfers; that of number 0 is where the chain begins."""
-    rows = connection.execute(
-        select(transfers.c.seq, transfers.c.hash).where(transfers.c.seq.in_(list(numbers)))
-    )
+    """The hash of each of these transfers; number 0 stands for the beginning of the chain."""
+    rows = connection.execute(select(transfers.c.seq, transfers.c.hash).where(transfers.c.seq.in_(list(numbers))))
     return {0: ledger.GENESIS} | {row.seq: row.hash for row in rows}
 
 
 # earnings
 
 
-def earning(connection: Connection) -> list[str]:
-    """Accounts whose earnings have not all matured. Goes through all balances: how names sort is the database's affair."""
+def earners(connection: Connection) -> list[str]:
+    """Accounts whose earnings have not all matured. Scans all balances, because databases order names differently."""
     prefix = ledger.earn("")
     rows = connection.execute(
         select(balances.c.account).where(balances.c.account.startswith(prefix), balances.c.balance > 0)
@@ -205,7 +170,6 @@ def earning(connection: Connection) -> list[str]:
 
 
 def earners_between(connection: Connection, *, first: int, before: int) -> list[str]:
-    """Accounts that earned something by the transfers of these numbers."""
     rows = connection.execute(
         select(transfers.c.credit)
         .where(transfers.c.seq >= first, transfers.c.seq < before, transfers.c.kind == _PAY)
@@ -215,13 +179,13 @@ def earners_between(connection: Connection, *, first: int, before: int) -> list[
 
 
 def matured_up_to(connection: Connection, account_id: str) -> int:
-    """The last transfer that is covered by what has matured; 0: none."""
+    """The last transfer that a maturing has covered; 0: none."""
     matured = (
         select(transfers.c.ref)
         .where(
             transfers.c.debit == ledger.earn(account_id),
             transfers.c.kind == _MATURE,
-            transfers.c.job_id.is_(None),  # what was held matures by itself
+            transfers.c.job_id.is_(None),  # pay held for a check matures job by job
         )
         .order_by(transfers.c.seq.desc())
         .limit(1)
@@ -230,7 +194,7 @@ def matured_up_to(connection: Connection, account_id: str) -> int:
 
 
 def earned_between(connection: Connection, account_id: str, *, after: int, before: int) -> tuple[int, int]:
-    """How much was earned by the transfers between these numbers, and the number of the last; (0, 0): nothing."""
+    """The amount earned by the transfers between these numbers, and the number of the last; (0, 0): nothing."""
     pays = _pays(account_id).where(transfers.c.seq > after, transfers.c.seq < before).subquery()
     row = connection.execute(
         select(func.sum(pays.c.amount, type_=BigInteger).label("amount"), func.max(pays.c.seq).label("last"))
@@ -238,14 +202,13 @@ def earned_between(connection: Connection, account_id: str, *, after: int, befor
     return (int(row.amount or 0), int(row.last or 0))
 
 
-def next_earned(connection: Connection, account_id: str, *, after: int) -> Earning | None:
-    """The oldest earning that has not matured."""
+def next_earned(connection: Connection, account_id: str, *, after: int) -> TransferRow | None:
     pays = _pays(account_id).where(transfers.c.seq > after)
-    return Earning.first(connection.execute(pays.order_by(transfers.c.seq).limit(1)))
+    return TransferRow.first(connection.execute(pays.order_by(transfers.c.seq).limit(1)))
 
 
 def unconfirmed(connection: Connection, account_id: str) -> int:
-    """How much of what was earned is held until it is checked."""
+    """The amount earned that is held until a check."""
     paid = (transfers.c.tx_key == literal("settle:") + jobs.c.id) & (transfers.c.kind == _PAY)
     statement = (
         select(func.sum(transfers.c.amount, type_=BigInteger))
@@ -256,24 +219,24 @@ def unconfirmed(connection: Connection, account_id: str) -> int:
 
 
 def _pays(account_id: str) -> Select[Any]:
-    """Without those that were taken back, and those that are, or were, held. The job says so before the transfer does, in
-    the same transaction."""
+    """Without pay that was taken back, and pay that is or was held. The transaction writes the job before the transfer, so
+    the job's row is current."""
     apart = or_(jobs.c.taken_back.is_not(None), jobs.c.held_until_ms.is_not(None))
     taken_back = exists().where(jobs.c.id == transfers.c.job_id, apart)
-    return Earning.select().where(
+    return TransferRow.select().where(
         transfers.c.credit == ledger.earn(account_id), transfers.c.kind == _PAY, ~taken_back
     )
 
 
-# who lends and borrows
+# the leaderboard
 
 
 def credits_moved(connection: Connection, *, since: int) -> tuple[dict[str, int], dict[str, int]]:
-    """By account, since that transfer: what was earned, and what was paid (the fee included), less what went back."""
+    """Earned and paid (including the fee) by account since that transfer, less what was taken back."""
     back = transfers.c.kind == _TAKE_BACK
     signed = case((back, -transfers.c.amount), else_=transfers.c.amount)
     total = func.sum(signed, type_=BigInteger).label("amount")
-    # Grouped by an expression, not by the column: SQLite would walk that column's index, through all of history.
+    # Group by an expression, not the column: SQLite would walk that column's index through all of history.
     lender = case((back, transfers.c.debit), else_=transfers.c.credit).label("name")
     payer = func.substr(transfers.c.credit, len(ledger.user("")) + 1)
     borrower = case((back, literal(ledger.escrow("")) + payer), else_=transfers.c.debit).label("name")
@@ -291,56 +254,40 @@ def _by_account(connection: Connection, statement: Select[Any], prefix: str) -> 
     return {row.name.removeprefix(prefix): int(row.amount) for row in rows if row.name.startswith(prefix)}
 
 
-def time_used(connection: Connection, *, since_id: str) -> tuple[dict[str, TimeUsed], dict[str, TimeUsed]]:
-    """By account, of the jobs since that id: how long its nodes worked for others, and others' nodes for it."""
-    lent = _time_by(attempts.c.owner_id, since_id)
-    borrowed = _time_by(jobs.c.account_id, since_id)
-    return (
-        {row.account_id: TimeUsed(**row._mapping) for row in connection.execute(lent)},
-        {row.account_id: TimeUsed(**row._mapping) for row in connection.execute(borrowed)},
-    )
+def time_lent(connection: Connection, *, since_id: str) -> dict[str, tuple[int, int]]:
+    """By account, (ms, jobs) that its nodes ran for others, of the jobs since that id."""
+    return _time_by(connection, attempts.c.owner_id, since_id)
 
 
-def _time_by(column: ColumnElement[str], since_id: str) -> Select[Any]:
+def time_borrowed(connection: Connection, *, since_id: str) -> dict[str, tuple[int, int]]:
+    """By account, (ms, jobs) that others' nodes ran for it, of the jobs since that id."""
+    return _time_by(connection, jobs.c.account_id, since_id)
+
+
+def _time_by(connection: Connection, column: ColumnElement[str], since_id: str) -> dict[str, tuple[int, int]]:
     accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
-    columns: tuple[ColumnElement[Any], ...] = (
-        column.label("account_id"),
-        func.sum(attempts.c.billed_ms, type_=BigInteger).label("ms"),
-        func.count().label("jobs"),
-    )
-    return (
-        select(*columns)
+    statement = (
+        select(column, func.sum(attempts.c.billed_ms, type_=BigInteger), func.count())
         .select_from(jobs.join(attempts, accepted))
         .where(jobs.c.id >= since_id, attempts.c.owner_id != jobs.c.account_id)
         .group_by(column)
     )
+    return {account: (int(ms or 0), count) for account, ms, count in connection.execute(statement)}
 
 
-def anybody_has_credits(connection: Connection) -> bool:
-    """Beyond what the platform itself owes or owns."""
-    theirs = or_(
-        *(balances.c.account.like(f"{kind}:%") for kind in ("user", "escrow", "earn", "owner", "payout"))
-    )
-    return there_is(connection, theirs, balances.c.balance > 0)
+def any_account_has_credits(connection: Connection) -> bool:
+    """Whether anyone but the platform has a balance."""
+    theirs = or_(*(balances.c.account.like(f"{kind}:%") for kind in ("user", "escrow", "earn", "owner", "payout")))
+    return any_row(connection, theirs, balances.c.balance > 0)
 
 
-def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
-    return by_key(connection, accounts.c.name, key=accounts.c.id, among=account_ids)
-
-
-# what quotes are made from
+# history for quotes
 
 
 def run_times(
-    connection: Connection,
-    account_id: str,
-    *,
-    spec_digest: str | None,
-    name: str | None,
-    among: int,
-    limit: int,
+    connection: Connection, account_id: str, *, spec_digest: str | None, name: str | None, among: int, limit: int
 ) -> list[int]:
-    """How long the account's last jobs of this spec (or name) ran, in ms, looking at no more than `among` jobs."""
+    """How long the account's latest jobs of this spec (or name) ran, in ms, out of its last `among` jobs."""
     recent = (
         select(jobs.c.spec_digest, jobs.c.name, jobs.c.state, jobs.c.started_at_ms, jobs.c.finished_at_ms)
         .where(jobs.c.account_id == account_id, jobs.c.hub_job.is_(None))
@@ -351,17 +298,12 @@ def run_times(
     found = select((recent.c.finished_at_ms - recent.c.started_at_ms).label("ms")).where(
         recent.c.state == JobState.SUCCEEDED.value, recent.c.finished_at_ms >= recent.c.started_at_ms
     )
-    if spec_digest is not None:
-        found = found.where(recent.c.spec_digest == spec_digest)
-    else:
-        found = found.where(recent.c.name == name)
+    found = found.where(recent.c.name == name if spec_digest is None else recent.c.spec_digest == spec_digest)
     return [row.ms for row in connection.execute(found.limit(limit))]
 
 
-def waits(
-    connection: Connection, zones: Sequence[tuple[str, str]], *, since_id: str, among: int
-) -> list[int]:
-    """How long the jobs waited that got a node of these zones lately, in ms."""
+def waits(connection: Connection, zones: Sequence[tuple[str, str]], *, since_id: str, among: int) -> list[int]:
+    """How long recent jobs waited for a node of these zones, in ms."""
     recent = (
         select(
             attempts.c.zone_tier,

@@ -1,8 +1,8 @@
-"""Price tables, every version of them."""
+"""Rows of the price table, one for each version."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from computepool.core.money import pricing
 from computepool.core.money.pricing import PriceTable
@@ -17,34 +17,32 @@ class PriceTableRow(TypedRow, of=price_tables):
     created_by: str
     created_at_ms: int
 
+    def table(self) -> PriceTable:
+        return pricing.from_json(self.body)
 
-_NEWEST = select(price_tables).order_by(price_tables.c.version.desc()).limit(1)
+
+_NEWEST_FIRST = PriceTableRow.select().order_by(price_tables.c.version.desc())
 
 
 def newest(connection: Connection) -> PriceTable | None:
-    row = connection.execute(_NEWEST).first()
-    return None if row is None else pricing.from_json(row.body)
+    row = PriceTableRow.first(connection.execute(_NEWEST_FIRST.limit(1)))
+    return None if row is None else row.table()
 
 
 def get(connection: Connection, version: int) -> PriceTable | None:
-    row = connection.execute(select(price_tables).where(price_tables.c.version == version)).first()
-    return None if row is None else pricing.from_json(row.body)
+    row = PriceTableRow.first(connection.execute(_NEWEST_FIRST.where(price_tables.c.version == version)))
+    return None if row is None else row.table()
 
 
 def list_versions(connection: Connection) -> list[PriceTableRow]:
-    statement = PriceTableRow.select().order_by(price_tables.c.version.desc())
-    return PriceTableRow.all(connection.execute(statement))
+    """Newest first."""
+    return PriceTableRow.all(connection.execute(_NEWEST_FIRST))
 
 
-def list_tables(connection: Connection) -> list[PriceTable]:
-    """The newest first."""
-    return [pricing.from_json(row.body) for row in list_versions(connection)]
-
-
-def insert(tx: Tx, table: PriceTable, *, created_by: str) -> None:
-    """The caller chose the next version; two who chose the same one meet in the primary key."""
-    tx.connection.execute(
-        price_tables.insert().values(
-            version=table.version, body=pricing.to_json(table), created_by=created_by, created_at_ms=tx.now_ms
-        )
+def insert(tx: Tx, table: PriceTable, *, created_by: str) -> PriceTableRow:
+    """The caller has chosen the next version; the primary key refuses the second of two equal ones."""
+    row = PriceTableRow(
+        version=table.version, body=pricing.to_json(table), created_by=created_by, created_at_ms=tx.now_ms
     )
+    tx.connection.execute(price_tables.insert().values(row._asdict()))
+    return row

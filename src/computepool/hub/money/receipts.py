@@ -1,4 +1,4 @@
-"""Receipts for jobs that were paid for: everything that was agreed, done and moved, signed by the hub."""
+"""Receipts for paid jobs: what was agreed, done and moved, signed by the hub."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import JobState
-from computepool.core.money import bills, ledger
 from computepool.core.money.bills import Bill
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import costs, ledger_rows
-from computepool.hub.money.costs import Facts, Paid
+from computepool.hub.money.costs import JobMoney, PaidAttempt
 from computepool.hub.money.holds import settle_key
 from computepool.hub.money.ledger_rows import TransferRow
 from computepool.hub.money.statements import job_keys
@@ -30,39 +29,39 @@ from computepool.protocol.money.receipts import (
 )
 from computepool.protocol.tokens import public_text
 
+_OF_BILL = ("spot", "units", "price", "billed_ms", "charge", "pay", "fee")
+
 
 async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
-    """The same receipt every time, as long as the hub signs with the same key."""
+    """The receipt is the same every time, as long as the hub signs with the same key."""
 
-    def load(
-        connection: Connection,
-    ) -> tuple[Facts | None, Sequence[TransferRow], dict[int, str], str | None]:
-        facts = costs.load(connection, job_id)
-        rows = [] if facts is None else ledger_rows.by_keys(connection, job_keys(facts.job))
+    def load(connection: Connection) -> tuple[JobMoney | None, Sequence[TransferRow], dict[int, str], str | None]:
+        money = costs.load(connection, job_id)
+        rows = [] if money is None else ledger_rows.by_keys(connection, job_keys(money.job))
         hashes = ledger_rows.hashes(connection, [row.seq - 1 for row in rows])
-        return facts, rows, hashes, _result_digest(connection, job_id)
+        return money, rows, hashes, _result_digest(connection, job_id)
 
     found, rows, hashes, result = await hub.store.read(load)
-    facts = costs.visible(principal, found)
-    if not facts.paid or facts.job.state != JobState.SUCCEEDED:
-        raise Conflict(f"Only a job that succeeded has a receipt; this one is {facts.job.state}.")
+    money = costs.visible(principal, found)
+    if not money.paid or money.job.state != JobState.SUCCEEDED:
+        raise Conflict(f"Only a job that succeeded has a receipt; this one is {money.job.state}.")
     if not any(row.tx_key == settle_key(job_id) for row in rows):
         raise Conflict("Nothing was put on hold or paid for this job, so there is no receipt.")
-    transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]
-    receipt = _receipt(hub, facts, transfers=transfers, result=result)
+    transfers = [ReceiptTransfer(**row._asdict(), previous=hashes[row.seq - 1]) for row in rows]
+    receipt = _receipt(hub, money, transfers=transfers, result=result)
     return receipts.sign(receipt, hub.identity.secrets.signing_key)
 
 
 def _result_digest(connection: Connection, job_id: str) -> str | None:
-    """Large results are artifacts, which have a digest for a name; small ones get theirs here."""
+    """A large result is an artifact, named by its digest; a small one is hashed here."""
     row = job_rows.get_job_full(connection, job_id)
     if row is None or row.result is None:
         return None if row is None else row.result_artifact
     return hashlib.sha256(row.result.encode()).hexdigest()
 
 
-def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result: str | None) -> Receipt:
-    job, (first, *others) = facts.job, facts.runs
+def _receipt(hub: Hub, money: JobMoney, *, transfers: list[ReceiptTransfer], result: str | None) -> Receipt:
+    job, (first, *others) = money.job, money.runs
     return Receipt(
         **_run(first),
         format=FORMAT,
@@ -80,12 +79,12 @@ def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result
         hold=job.hold,
         refund=job.hold - (job.charge or 0),
         confirmed_by=[ReceiptRun(**_run(other)) for other in others],
-        continued_from=[ReceiptRun(**_run(part) | _part_times(part)) for part in facts.parts],
+        continued_from=[ReceiptRun(**_run(part) | _part_times(part)) for part in money.parts],
         transfers=transfers,
     )
 
 
-def _run(paid: Paid) -> dict[str, Any]:
+def _run(paid: PaidAttempt) -> dict[str, Any]:
     attempt, bill = paid.attempt, paid.bill
     return {
         "attempt_id": attempt.id,
@@ -100,20 +99,17 @@ def _run(paid: Paid) -> dict[str, Any]:
     }
 
 
-_OF_BILL = ("spot", "units", "price", "billed_ms", "charge", "pay", "fee")
-
-
-def _part_times(paid: Paid) -> dict[str, int]:
-    """Of the part that was used: the attempt itself may have gone on in vain, and a late report says how long."""
-    begun = paid.attempt.leased_at_ms
-    return {"started_at_ms": begun, "finished_at_ms": begun + paid.bill.billed_ms}
+def _part_times(paid: PaidAttempt) -> dict[str, int]:
+    """Times of the part that was used: the attempt itself may have run on in vain until its late report."""
+    start_ms = paid.attempt.leased_at_ms
+    return {"started_at_ms": start_ms, "finished_at_ms": start_ms + paid.bill.billed_ms}
 
 
 def _prices(bill: Bill) -> ReceiptPrices:
     table = bill.table
     return ReceiptPrices(
         version=table.version,
-        digest=bills.table_digest(table),
+        digest=table.digest,
         economy=table.economy.value,
         base=table.base,
         tier_rate=table.tier_rate(bill.zone.tier),
@@ -121,8 +117,3 @@ def _prices(bill: Bill) -> ReceiptPrices:
         fee_ppm=table.fee_ppm,
         spot_range=table.spot_range,
     )
-
-
-def _transfer(row: TransferRow, previous: str) -> ReceiptTransfer:
-    columns = {name: getattr(row, name) for name in ledger.CHAINED}
-    return ReceiptTransfer(**columns, previous=previous, hash=row.hash)

@@ -73,14 +73,12 @@ async def get_statement(
     filters: FilterDep,
     *,
     account_id: IdQuery = None,
-    sums: Annotated[bool, Query(description="Also add everything up, by kind")] = False,
+    sums: Annotated[bool, Query(description="Include totals by kind")] = False,
     after: Cursor = None,
     limit: Limit = 100,
 ) -> StatementPage:
     """List your transfers, newest first."""
-    return await statements.page(
-        hub, principal, account_id, filters=filters, after=after, limit=limit, with_sums=sums
-    )
+    return await statements.page(hub, principal, account_id, filters=filters, after=after, limit=limit, with_sums=sums)
 
 
 @router.get(
@@ -156,7 +154,7 @@ async def list_price_versions(_caller: SignedIn, hub: HubDep) -> PriceVersions:
 async def get_price_version(
     version: Annotated[int, Path(ge=1, le=2**31 - 1)], _caller: SignedIn, hub: HubDep
 ) -> PriceTableView:
-    """One version of the price table."""
+    """Get one version of the price table."""
     return await prices.show(hub, version)
 
 

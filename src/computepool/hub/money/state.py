@@ -1,4 +1,4 @@
-"""The hub's memory of money."""
+"""In-memory state of money."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from computepool.protocol.money.market import MarketChart
 class MoneyState:
     market: Market
     ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
-    #: the transfer up to which all earnings were looked at; none: look at everybody's
-    matured: int | None = None
-    matured_soon: int | None = None  #: the same for owners whose earnings mature sooner
-    #: By order; when made, and what.
-    boards: dict[str, tuple[int, LeaderboardView]] = field(default_factory=dict)
-    charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span; when made, and what
+    #: The transfer up to which earnings were examined; under True, those of owners with the shorter holdback. Without an
+    #: entry, the earnings of every account are examined.
+    matured: dict[bool, int] = field(default_factory=dict)
+    boards: dict[str, tuple[int, LeaderboardView]] = field(default_factory=dict)  #: by order: when made, and the view
+    charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span: when made, and the view

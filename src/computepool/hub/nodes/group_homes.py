@@ -1,4 +1,4 @@
-"""Homes: the node where a group's results go, and what is told about it. The node's own side is in result_delivery.py."""
+"""Homes: the node that a group's results are delivered to. The node's own requests are in groups/result_delivery.py."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Question
 from computepool.protocol.jobs.groups import HomeView
 
-#: A group waits for its home, or does not any more; with it goes one topic that names the node.
+#: The groups that wait for some node have changed; a second topic names the node.
 HOMES_TOPIC = "homes"
 _NODE = "home:"
-#: Groups that a node is told of at once; the others follow when these have arrived.
+#: Groups that a node is asked to fetch at once; the others follow when these have arrived.
 DELIVERIES_MAX = 20
 _NODES_MAX = 1_000
 
 
 def find(connection: Connection, account_id: str, text: str | None) -> str | None:
-    """The node that is meant, which must be the account's own. Nobody named one: the only one there is, or none."""
+    """The node of the account with this id or name. Without one, the account's only node, or None if it has several."""
     nodes = [
         node
         for node in node_rows.list_nodes(connection, after="", limit=_NODES_MAX, account_id=account_id)
@@ -39,21 +39,18 @@ def find(connection: Connection, account_id: str, text: str | None) -> str | Non
     named = [node for node in nodes if node.id == text] or [node for node in nodes if node.name == text]
     if not named:
         raise NotFound(
-            f"There is no node {text!r} of your account; a home is a node of your own (`pool nodes --mine`).",
-            field="home",
+            f"Your account has no node {text!r}; a home is one of your own nodes (`pool nodes --mine`).", field="home"
         )
     if len(named) > 1:
         ids = ", ".join(node.id for node in named[:5])
-        raise Conflict(f"Several of your nodes are called {text!r}; give an id: {ids}.", field="home")
+        raise Conflict(f"Several of your nodes are named {text!r}; give an id: {ids}.", field="home")
     return str(named[0].id)
 
 
 def begin(tx: Tx, row: GroupRow) -> None:
-    """The group is complete, or its home has changed since: the home node is to come for it."""
+    """Request delivery of a complete group, when it became complete or its home changed."""
     if row.return_home and row.home is not None:
-        group_rows.set_group(
-            tx, row.id, home_state=WAITING, home_at_ms=tx.now_ms, home_reason=None, home_arrival=None
-        )
+        group_rows.set_group(tx, row.id, home_state=WAITING, home_at_ms=tx.now_ms, home_reason=None, home_arrival=None)
         touch(tx, row.home)
 
 
@@ -63,7 +60,7 @@ def touch(tx: Tx, node_id: str | None) -> None:
 
 
 def follow(hub: Hub, topics: set[str] | None) -> None:
-    """After a commit, here or elsewhere: these nodes (None: all of them) are told at once, if they poll this hub."""
+    """After a commit of any hub, wake the nodes named by these topics, or all nodes (None), if they poll this hub."""
     if topics is None:
         sessions = hub.nodes.registry.sessions
     else:
@@ -75,35 +72,35 @@ def follow(hub: Hub, topics: set[str] | None) -> None:
 
 
 async def load(hub: Hub, session: NodeSession) -> None:
-    """Which groups wait for this node, by the store's word."""
+    """Load the groups that wait for this node."""
     session.home_due = False
     node_id = session.node_id
     session.result_deliveries = await hub.store.read(lambda connection: waiting(connection, node_id))
 
 
 def waiting(connection: Connection, node_id: str) -> list[str]:
-    """Groups that wait for this node, as many as it is told of at once."""
+    """The groups that this node is to fetch next."""
     return group_rows.coming_home(connection, node_id=node_id, limit=DELIVERIES_MAX)
 
 
-def waiting_for(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The same for many nodes, of which hardly any is a home."""
+def waiting_by_node(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The same for many nodes, of which few are homes."""
     homes = group_rows.with_groups_to_fetch(connection, node_ids)
     return {node_id: waiting(connection, node_id) for node_id in homes}
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineNodes(Question[frozenset[str]]):
-    """Which of these nodes are there, by what their rows say and by what polls this hub."""
+    """Which of these nodes are online, according to their rows and to this hub's sessions."""
 
-    last_seen: frozenset[tuple[str, int | None, bool]]  #: id, when, and whether it said that it leaves
+    last_seen: frozenset[tuple[str, int | None, bool]]  #: id, when, and whether it left
 
     @classmethod
     def among(cls, rows: Iterable[NodeRow]) -> OnlineNodes:
         return cls(frozenset((row.id, row.last_seen_ms, row.departure is not None) for row in rows))
 
     def answer(self, hub: Hub) -> frozenset[str]:
-        since_ms = hub.now_ms() - hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
+        since_ms = hub.now_ms() - hub.nodes.registry.rules.lease_ms(hub.nodes.registry.interval_ms)
         return frozenset(
             node_id
             for node_id, seen_ms, left in self.last_seen
@@ -112,29 +109,26 @@ class OnlineNodes(Question[frozenset[str]]):
 
 
 def offline_since(hub: Hub, node: NodeRow) -> int | None:
-    """When it was last heard of; None while it is there. One that polls another hub is known by the store's word."""
+    """When the node was last seen, or None while it is online. For a node of another hub, its row decides."""
     return None if OnlineNodes.among([node]).answer(hub) else int(node.last_seen_ms or 0)
 
 
 def view(row: GroupRow, node: NodeRow | None, *, offline_ms: int | None = None) -> HomeView:
-    """`node` is the home's row; it was last heard of at `offline_ms`, or may be there."""
+    """`node` is the home's row, and `offline_ms` the time since when it is offline."""
     if not row.return_home:
         return HomeView(node_id=row.home, node_name=None if node is None else node.name)
     state = row.home_state or ("when_complete" if row.completed_at_ms is None else WAITING)
+    offline = "" if offline_ms is None or state == ARRIVED else f" (offline since {moment(offline_ms)})"
     arrival = json.loads(row.home_arrival) if row.home_arrival is not None and state == ARRIVED else {}
     return HomeView(
         state=state,
-        sentence=_sentence(row, node, state) + _offline(state, offline_ms),
+        sentence=_sentence(row, node, state) + offline,
         node_id=row.home,
         node_name=None if node is None else node.name,
         reason=row.home_reason,
         at_ms=row.home_at_ms,
         **arrival,
     )
-
-
-def _offline(state: str, since_ms: int | None) -> str:
-    return "" if since_ms is None or state == ARRIVED else f" (offline since {moment(since_ms)})"
 
 
 def moment(ms: int) -> str:
@@ -147,9 +141,7 @@ def _sentence(row: GroupRow, node: NodeRow | None, state: str) -> str:
     if state == ARRIVED:
         return f"everything is on {node.name}"
     if node.state == NodeState.REVOKED:
-        return (
-            f"its home {node.name} was revoked; name another one: pool group return-home {row.id} --home NODE"
-        )
+        return f"its home {node.name} was revoked; name another one: pool group return-home {row.id} --home NODE"
     if state == "when_complete":
         return f"goes to {node.name} when it is complete"
     if row.home_reason:

@@ -1,4 +1,4 @@
-"""Hosts that a submitter names. Names become ids at submission: what a node is called later changes nothing."""
+"""Hosts named by a submitter. Names become ids at submission, so that later changes of names have no effect."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.jobs.jobs import HOSTS_MAX, Needs
-from computepool.protocol.nodes.nodes import Profile
 
-#: Of one account, looked through for other spellings of a name.
-_OWN_MAX = 1_000
+_OWN_MAX = 1_000  #: nodes of an account that are searched for other spellings of a name
 _NAMED_MAX = 5
-#: Of one's own and of everybody's, looked at for what may have been meant.
-_HINTS_MAX = 200
+_HINTS_MAX = 200  #: own nodes, and online nodes, that are searched for similar names
 
 
 async def resolve(hub: Hub, account_id: str, needs: Needs, *, at: str = "needs") -> Needs:
-    """The needs with the id of the host that is meant. Raises BadRequest or Conflict where that is not clear."""
+    """The needs with ids instead of host names. Raises BadRequest or Conflict if a name is unknown or ambiguous."""
     if needs.host is None and not needs.exclude_hosts:
         return needs
     found: dict[str, object] = {}
@@ -40,7 +37,7 @@ async def resolve(hub: Hub, account_id: str, needs: Needs, *, at: str = "needs")
 
 
 async def is_own(hub: Hub, account_id: str, node_id: str) -> bool:
-    """Whether a job for this node alone is for one of the submitter's. A node never changes hands."""
+    """Whether the account owns the node. A node never changes its owner."""
     if not node_id:
         return False
     if (session := hub.nodes.registry.get(node_id)) is not None:
@@ -51,47 +48,48 @@ async def is_own(hub: Hub, account_id: str, node_id: str) -> bool:
 
 async def _pin(hub: Hub, account_id: str, word: str, *, field: str) -> str:
     if is_node_id(word) and hub.nodes.registry.get(word) is not None:
-        return word  # the usual case of programs: nothing to look up
-    plain = word.rstrip("/") if "://" in word else word
-    rows = await hub.store.read(lambda connection: called(connection, account_id, plain))
+        return word  # the usual case: nothing to look up
+    rows = await hub.store.read(lambda connection: find_nodes(connection, account_id, _plain(word)))
     online = group_homes.OnlineNodes.among(rows).answer(hub)
-    meant = meant_by(account_id, word, rows=rows, online=online)
+    meant = meant_ids(account_id, word, rows=rows, online=online)
     if len(meant) == 1:
-        if begun := await hub.store.read(lambda connection: begun_ids(connection, word, but=meant[0])):
-            raise Conflict(
-                f"{word!r} is a node's name and the beginning of {begun[0]}; give a whole id.", field=field
-            )
+        if others := await hub.store.read(lambda connection: ids_beginning_with(connection, word, but=meant[0])):
+            raise Conflict(f"{word!r} is a node's name and the beginning of {others[0]}; give a full id.", field=field)
         return meant[0]
     if not meant:
         raise await _unknown(hub, account_id, word, field=field)
     known = {row.id: row for row in rows}
     listed = "; ".join(_describe(known[id_]) for id_ in meant[:_NAMED_MAX])
-    raise Conflict(f"{len(meant)} nodes are called {word!r}; give an id: {listed}.", field=field)
+    raise Conflict(f"{len(meant)} nodes are named {word!r}; give an id: {listed}.", field=field)
+
+
+def _plain(word: str) -> str:
+    return word.rstrip("/") if "://" in word else word
 
 
 async def _exclude(hub: Hub, account_id: str, words: Sequence[str], *, field: str) -> list[str]:
-    """Every node of a name stays out: by the name, whoever takes it later, and by id, whatever it calls itself later."""
+    """Exclude every node of a name, both by name, for nodes that take it later, and by id, for nodes that drop it later."""
     ids: dict[str, None] = {}
     for word in words:
-        found = await _ids_called(hub, account_id, word.rstrip("/") if "://" in word else word)
-        if not found:  # A mistake here would be a rule that does nothing, and nobody would notice.
+        found = await _ids_named(hub, account_id, _plain(word))
+        if not found:  # a typo would exclude nothing, and nobody would notice
             raise await _unknown(hub, account_id, word, field=field)
         ids |= dict.fromkeys(sorted(found))
     return list(dict.fromkeys([*words, *ids]))[:HOSTS_MAX]
 
 
-async def _ids_called(hub: Hub, account_id: str, word: str) -> set[str]:
+async def _ids_named(hub: Hub, account_id: str, word: str) -> set[str]:
     fleet = hub.nodes.registry.fleet
     here = {fleet.node_at(row).profile.node_id for row in fleet.rows_called(word)}
     if here and is_node_id(word):
         return here
-    rows = await hub.store.read(lambda connection: called(connection, account_id, word, revoked=True))
+    rows = await hub.store.read(lambda connection: find_nodes(connection, account_id, word, revoked=True))
     return here | {row.id for row in rows}
 
 
-def called(connection: Connection, account_id: str, word: str, *, revoked: bool = False) -> Sequence[NodeRow]:
-    """The nodes that go by this word, newest first: everybody's by id or name, one's own by every spelling and URL."""
-    rows = node_rows.called(connection, word, revoked=revoked)
+def find_nodes(connection: Connection, account_id: str, word: str, *, revoked: bool = False) -> Sequence[NodeRow]:
+    """The nodes of this name, newest first: anybody's by id or name, the account's own also by other spellings and URL."""
+    rows = node_rows.find_nodes(connection, word, revoked=revoked)
     if is_node_id(word) or any(row.account_id == account_id for row in rows):
         return rows
     key = name_key(word)
@@ -100,24 +98,18 @@ def called(connection: Connection, account_id: str, word: str, *, revoked: bool 
     return [*(row for row in own if revoked or row.state != NodeState.REVOKED), *rows]
 
 
-def begun_ids(connection: Connection, word: str, *, but: str) -> Sequence[str]:
-    """Other nodes whose ids begin with the word: whoever cut an id short must not reach a node that is called so."""
+def ids_beginning_with(connection: Connection, word: str, *, but: str) -> Sequence[str]:
+    """Other nodes whose ids begin with the word: a shortened id must not lead to a node with that name."""
     bounds = id_range("node", word)
     if bounds is None or is_node_id(word):
         return ()
     return [id_ for id_ in node_rows.ids_between(connection, *bounds, limit=2) if id_ != but]
 
 
-def meant_by(account_id: str, word: str, *, rows: Iterable[NodeRow], online: AbstractSet[str]) -> list[str]:
-    """Of the nodes that go by a word, the ids of those that the account may mean; one is an answer."""
+def meant_ids(account_id: str, word: str, *, rows: Iterable[NodeRow], online: AbstractSet[str]) -> list[str]:
+    """The ids of the nodes that the account may mean by a word; the word is unambiguous if there is one."""
     known = [Host(id=row.id, owner=row.account_id, live=row.id in online) for row in rows]
     return [host.id for host in hosts.candidates(word, known, account=account_id)]
-
-
-def check_name(profile: Profile) -> None:
-    """Whenever a node says its name. Raises BadRequest."""
-    if problem := hosts.name_problem(profile.name):
-        raise BadRequest(f"A node cannot be called {profile.name!r}: {problem}.", field="profile.name")
 
 
 def _spellings(row: NodeRow) -> Iterable[str]:
@@ -135,5 +127,5 @@ async def _unknown(hub: Hub, account_id: str, word: str, *, field: str) -> Compu
     )
     live = (session.profile.name for session in hub.nodes.registry.sessions[:_HINTS_MAX])
     close = hosts.closest(word, [*(row.name for row in own), *live])
-    hint = f" Do you mean {' or '.join(close)}?" if close else " `pool nodes` lists them."
+    hint = f" Did you mean {' or '.join(close)}?" if close else " `pool nodes` lists all nodes."
     return BadRequest(f"There is no node {word!r}.{hint}", field=field)

@@ -1,7 +1,8 @@
-"""Nodes that could run a job at all: those that poll this hub, however busy, and those that the pool knows otherwise.
+"""Nodes that could run a job at all, to decide whether anybody could confirm its result.
 
-A result is not believed because nobody else is free at this moment. So nodes that rest, are paused or busy count, and so do
-those that poll another hub or went away a short while ago. Of these a copy is kept in memory: settling a job asks nobody.
+A result must not be accepted just because nobody else is free right now. So nodes that are paused, cooling off or busy count,
+and so do nodes that poll another hub or left a short while ago. A copy of the latter is kept in memory, so that settling a
+job needs no query.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from computepool.protocol.nodes.nodes import Profile
 
 @dataclass(frozen=True, slots=True)
 class AbleOwners(Question[frozenset[str]]):
-    """Whose nodes could run it if they had nothing else to do."""
+    """The owners of nodes that could run a job if they were idle."""
 
     requirements: Requirements
     account: str
@@ -42,7 +43,7 @@ class AbleOwners(Question[frozenset[str]]):
 
 
 async def refresh(hub: Hub) -> None:
-    """Read again who was heard lately and does not poll here."""
+    """Load the nodes that were seen recently and do not poll this hub."""
     since_ms = hub.now_ms() - round(hub.settings.verify_known_s * 1000)
     seen = await hub.store.read(lambda connection: node_rows.seen_since(connection, since_ms=since_ms))
     here, most = hub.nodes.registry.fleet, hub.settings.verify_known_max

@@ -1,4 +1,4 @@
-"""The list of nodes, narrowed down by what is stored of them and by what only this moment knows."""
+"""The list of nodes, filtered by stored columns and by their current status."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.nodes import NodePage, NodeView
 
-#: So many nodes are looked at for one page, however few of them match; the next page goes on there.
-LOOKED_AT_MAX = 2_000
+#: Nodes scanned for one page, however few of them match; the next page continues there.
+SCANNED_MAX = 2_000
 _STEP = 500
 
 
@@ -26,12 +26,12 @@ class NodeFilter:
     text: str = ""
     online: bool | None = None
     statuses: Sequence[NodeStatus] = ()
-    tier: str = ""  #: the one that counts, of its cards or, without any, its cores
+    tier: str = ""  #: the tier in force: of its cards, or without any, of its cores
     region: str = ""
 
     @property
     def is_stored(self) -> bool:
-        """The store alone can answer it."""
+        """Whether stored columns alone decide."""
         return self.online is None and not (self.statuses or self.tier or self.region)
 
     def takes(self, view: NodeView) -> bool:
@@ -42,13 +42,11 @@ class NodeFilter:
         return self.tier in ("", view.tier) and self.region in ("", view.region)
 
 
-async def page(
-    hub: Hub, principal: Principal, filters: NodeFilter, *, after: str | None, limit: int
-) -> NodePage:
+async def page(hub: Hub, principal: Principal, filters: NodeFilter, *, after: str | None, limit: int) -> NodePage:
     found: list[NodeView] = []
-    at, looked = after or "", 0
+    at, scanned = after or "", 0
     step = limit if filters.is_stored else _STEP
-    while looked < LOOKED_AT_MAX:
+    while scanned < SCANNED_MAX:
         views = await _load(hub, principal, filters, after=at, limit=step)
         for view in filter(filters.takes, views):
             if len(found) == limit:
@@ -56,15 +54,13 @@ async def page(
             found.append(view)
         if len(views) < step:
             return NodePage(nodes=found)
-        at, looked = views[-1].id, looked + step
+        at, scanned = views[-1].id, scanned + step
         if len(found) == limit:
             break
     return NodePage(nodes=found, next=at)
 
 
-async def _load(
-    hub: Hub, principal: Principal, filters: NodeFilter, *, after: str, limit: int
-) -> list[NodeView]:
+async def _load(hub: Hub, principal: Principal, filters: NodeFilter, *, after: str, limit: int) -> list[NodeView]:
     def load(connection: Connection) -> tuple[Sequence[NodeRow], nodes.NodeHistory]:
         rows = node_rows.list_nodes(
             connection,

@@ -1,4 +1,4 @@
-"""The state of a node as this hub knows it: from memory for those that poll here, by the store's word for the others."""
+"""The status of a node as this hub knows it: from memory for a node that polls it, from the store for any other."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _HUB_FRESH_MS = 30_000
 def of_node(
     hub: Hub, row: NodeStanding, profile: NodeProfile, *, banned: bool, shared: bool, jobs: int = 0
 ) -> NodeStatus:
-    """`shared`: other hubs serve this database, so that a node may well poll one of them; `jobs`: it has there."""
+    """`shared` says whether other hubs serve this database, so that the node may poll one of them; `jobs` is the number of
+    its jobs there."""
     now_ms = hub.now_ms()
     session = hub.nodes.registry.get(row.id)
     if session is not None:
         return hub.nodes.registry.status(session, now_ms, banned=banned)
-    lease_ms = hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
+    lease_ms = hub.nodes.registry.rules.lease_ms(hub.nodes.registry.interval_ms)
     reachable = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
     rest = rest_reason(
         NodeState(row.state),
@@ -30,12 +31,12 @@ def of_node(
         cooling=(row.cool_off_until_ms or 0) > now_ms,
         left=row.departure == Departure.LEFT,
     )
-    floor_met = price_floors.is_met(hub, profile, price_floors.holding(row))
+    floor_met = price_floors.is_met(hub, profile, price_floors.in_force(row))
     return node_status(rest, banned=banned, floor_met=floor_met, jobs=jobs)
 
 
 def other_hubs_serve(hub: Hub, connection: Connection) -> bool:
-    """Whether another hub was alive a moment ago; of one SQLite file there is only one."""
+    """Whether another hub was alive a moment ago. A SQLite file has a single hub."""
     if dialect.is_sqlite(hub.settings.url):
         return False
     since_ms = hub.now_ms() - _HUB_FRESH_MS

@@ -1,11 +1,11 @@
-"""Nodes: how they are shown and explained, and what their owner wants of them."""
+"""Nodes: their view, why they have no work, and the state that their owner sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from computepool.core.errors import Conflict, NotFound
+from computepool.core.errors import Conflict
 from computepool.core.fleet.node_status import NodeStatus, status_sentence
 from computepool.core.isolation import Level
 from computepool.core.placement import explain
@@ -31,12 +31,10 @@ from computepool.protocol.nodes.nodes import NodeView, NodeWhyRow, NodeWhyView, 
 _AT_WORK = {NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE, NodeStatus.WORKING, NodeStatus.READY}
 _RESTING = set(NodeStatus) - _AT_WORK
 
-# what people see and want
-
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """What the store knows of some nodes beside their rows."""
+    """Stored facts about some nodes beside their rows."""
 
     reputations: dict[str, Reputation]
     truths: dict[str, Truth]
@@ -57,17 +55,16 @@ def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: Nod
     known = background.reputations.get(row.id, NEWCOMER)
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
+    penalised = bool(known.banned_at_ms or known.penalised_at_ms)
     session = hub.nodes.registry.get(row.id)
-    free = hub.nodes.registry.fleet.free(row.id) if session is not None else None
+    free = hub.nodes.registry.fleet[row.id].free() if session is not None else None
     running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
     trusted = reputation.view(hub, known)
-    found = hardware.known(hub, row.id, profile, stored=background.truths.get(row.id))
+    found = hardware.current_truth(hub, row.id, profile, stored=background.truths.get(row.id))
     stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
     in_force = rules.truthful(profile.capacity(), found)
     described = replace(profile.node_profile(node_id=row.id, owner=row.account_id), capacity=in_force)
-    status = node_status.of_node(
-        hub, row, described, banned=known.banned(hub.now_ms()), shared=background.shared
-    )
+    status = node_status.of_node(hub, row, described, banned=known.banned(hub.now_ms()), shared=background.shared)
     return NodeView.from_attributes(
         row,
         owner=row.account_id,
@@ -85,18 +82,13 @@ def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: Nod
         reputation=trusted,
         hardware=hardware_messages.view(found, profile.tiers()),
         can_manage=mine,
-        can_pardon=_pardonable(principal, known),
+        can_pardon=penalised and principal is not None and principal.is_admin,
         region=region_of(profile.region),
         place=place_of(profile.region, row.id, stated=stated).label,
-        floor=price_floors.holding(row) if mine else None,
+        floor=price_floors.in_force(row) if mine else None,
         floor_is_default=mine and row.floor is None and row.owner_floor is not None,
         uptime=uptime.view(hub, row, background.spans.get(row.id, ()), online=status.is_online),
     )
-
-
-def _pardonable(principal: Principal | None, known: Reputation) -> bool:
-    penalised = bool(known.banned_at_ms or known.penalised_at_ms)
-    return penalised and principal is not None and principal.is_admin
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
@@ -104,33 +96,22 @@ async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
         return node_rows.get_node(connection, node_id), load_background(hub, connection, [node_id])
 
     row, background = await hub.store.read(load)
-    if row is None:
-        raise NotFound("There is no such node.")
-    seen = view(hub, row, principal, background=background)
+    seen = view(hub, access.found(row, what="node"), principal, background=background)
     level = Level.parse(seen.profile.isolation)
     return seen.model_copy(update={"sentence": _sentence(hub, seen), "sandbox": level.meaning})
 
 
 async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: NodeState) -> NodeView:
-    """What the owner wants takes effect here at once and on other hubs by notification."""
+    """Set the state that the owner wants. It takes effect here at once, and on other hubs by notification."""
 
     def unit(tx: Tx) -> None:
         node_rows.lock_node(tx, node_id)
         row = manageable(tx.connection, principal, node_id)
         if row.state == NodeState.REVOKED:
             raise Conflict("This node was revoked; enrol it again.")
-        if (
-            node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value)
-            and row.state != state
-        ):
-            tx.emit(
-                actor=principal.account_id,
-                action=f"node.{state.value}",
-                account_id=row.account_id,
-                node_id=node_id,
-                before=row.state,
-                after=state.value,
-            )
+        if node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value) and row.state != state:
+            steps = {"action": f"node.{state.value}", "before": row.state, "after": state.value}
+            node_rows.emit_change(tx, row, actor=principal.account_id, **steps)
         tx.touch(f"node:{node_id}", "events", authenticator.KEYS_TOPIC)
 
     await hub.store.write(unit)
@@ -155,7 +136,7 @@ def manageable(connection: Connection, principal: Principal, node_id: str) -> No
 
 
 async def reconcile(hub: Hub, node_id: str) -> None:
-    """Another hub changed something about a node that polls here: stop what is no longer alive, follow its state."""
+    """Apply changes that another hub made to a node that polls this hub, and cancel attempts that are no longer live."""
     session = hub.nodes.registry.get(node_id)
     if session is None:
         return
@@ -172,29 +153,25 @@ async def reconcile(hub: Hub, node_id: str) -> None:
         hub.nodes.registry.cancel(node_id, attempt_id)
     if row is None:
         return
-    if row.state != session.state and session.state is before:  # else somebody was quicker, who knows better
+    if row.state != session.state and session.state is before:  # else it was changed meanwhile
         follow_state(hub, node_id, NodeState(row.state))
     hub.nodes.registry.rest(node_id, row.cool_off_until_ms, now_ms=hub.now_ms())
-    price_floors.push(hub, [node_id], price_floors.holding(row))
+    price_floors.push(hub, [node_id], price_floors.in_force(row))
     owner_rules.follow(hub, row)
-    reputation.follow(hub, {node_id: known})
+    reputation.update_fleet(hub, {node_id: known})
     await hardware.refresh(hub, [node_id])
 
 
 async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
-    """Why this node has (no) work: its own state, then each waiting shape and what it lacks for it."""
+    """Why this node has no work: its own state, or each waiting shape and what the node lacks for it."""
     view = await get(hub, principal, node_id)
-    access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
+    access.check_owner(principal, view.owner, what="node")  # the answer reveals what others have queued
     resting = _not_working(hub, view)
-    rows = (
-        []
-        if resting
-        else explain.explain_node(hub.nodes.registry.fleet, node_id, hub.jobs.queue.backlog.shapes())
-    )
+    rows = [] if resting else explain.explain_node(hub.nodes.registry.fleet, node_id, hub.jobs.queue.backlog.shapes())
     if resting or not view.status.takes_jobs or view.status is NodeStatus.WORKING:
         sentence = resting or view.sentence
     elif rows:
-        sentence = "Jobs are waiting, but this node does not fit them; see each row."
+        sentence = "Jobs are waiting, but this node does not meet their requirements; see each row."
     else:
         sentence = "No job is waiting: the queue is empty."
     shown = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
@@ -204,10 +181,10 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
 
 
 def _sentence(hub: Hub, view: NodeView) -> str:
-    """What the node does, for anybody; what its owner asks for, only for those who may see it."""
+    """The node's status for anybody; about its price floor only for those who may see it."""
     session = hub.nodes.registry.get(view.id)
     if view.status is NodeStatus.FLOOR_ABOVE_PRICE and view.can_manage and session is not None:
-        return price_floors.judge(hub, session.profile, view.floor)
+        return price_floors.describe(hub, session.profile, view.floor)
     rest_ms = (view.cool_off_until_ms or 0) - hub.now_ms()
     return status_sentence(
         view.status, jobs=view.running + view.leased, rest_s=rest_ms // 1000, faults=view.consecutive_faults
@@ -215,7 +192,7 @@ def _sentence(hub: Hub, view: NodeView) -> str:
 
 
 def _not_working(hub: Hub, view: NodeView) -> str:
-    """What keeps the node from any work, or nothing."""
+    """What keeps the node from all work, or an empty text."""
     if view.status in _RESTING:
         return view.sentence
     return "" if hub.nodes.registry.get(view.id) else "The node polls another hub of this pool; ask there."

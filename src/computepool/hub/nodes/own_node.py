@@ -1,11 +1,11 @@
-"""Requests of a node about itself, with its own key: whose it is, what it earns, and that it stops."""
+"""Requests of a node about itself, with its own key: its owner, its earnings, and its shutdown."""
 
 from __future__ import annotations
 
-from computepool.core.errors import NotFound
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import NodeSession
+from computepool.hub.identity import access
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import rows as node_rows
@@ -14,16 +14,14 @@ from computepool.protocol.money.market import OwnNodeView
 
 
 async def view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
-    """For the machine that it is: nothing of its owner but the name, and what this node earned."""
+    """The owner's name and this node's own earnings; nothing else about the owner."""
     row = await hub.store.read(lambda connection: node_rows.get_node(connection, node.node_id))
-    if row is None:
-        raise NotFound("There is no such node.")
-    found = await earnings.of_node(hub, node, node.node_id)
-    return OwnNodeView(owner_name=row.owner_name, earnings=found)
+    owner_name = access.found(row, what="node").owner_name
+    return OwnNodeView(owner_name=owner_name, earnings=await earnings.of_node(hub, node, node.node_id))
 
 
 async def stop(hub: Hub, session: NodeSession) -> None:
-    """Its agent ends: it is offline at once, not only when its lease is over. What it could not report waits for that."""
+    """Take a node offline at once because its agent stops. Attempts that it could not report wait for the lease's end."""
     node_id, boot_id, seen_ms = session.node_id, session.boot_id, session.seen_ms
     owner = session.profile.owner
 
@@ -34,6 +32,6 @@ async def stop(hub: Hub, session: NodeSession) -> None:
             tx.touch("events")
 
     await hub.store.write(unit)
-    if hub.nodes.registry.get(node_id) is session:  # else the next start of it was quicker
+    if hub.nodes.registry.get(node_id) is session:  # else it has already been started again
         hub.nodes.registry.on_node_lost(node_id)
     await known_nodes.refresh(hub)  # it may come back to confirm a result

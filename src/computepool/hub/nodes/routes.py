@@ -1,4 +1,4 @@
-"""Routes of nodes. The poll and the report are hot: hub/fast_path.py answers them, with the same functions as here."""
+"""Routes of nodes. hub/fast_path.py usually answers polls and reports, by the same functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import guessing, limits_of, seen_from
+from computepool.hub.http.rate_limit import client_ip, limited_sign_in, limits_of
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
 from computepool.hub.nodes import node_list, nodes, own_node
@@ -34,7 +34,7 @@ from computepool.hub.nodes.joining import enrolment, progress
 from computepool.hub.nodes.owner import owner_rules
 from computepool.hub.scheduling import departures, node_poll
 from computepool.hub.settlement import settle as settlement
-from computepool.hub.trust import evidence, hardware, reputation, reviews
+from computepool.hub.trust import evidence, hardware, reputation
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.evidence import EvidencePage, NodeWork
@@ -76,13 +76,13 @@ async def poll(
 
 @router.post("/next", tags=["agent"])
 async def next_(request: Request, body: NextRequest, node: Node) -> NextReply:
-    """The long poll: heartbeat, lease renewal and claim in one."""
-    return await poll(request.app.state, node, body, address=seen_from(request.scope))
+    """Poll for work: heartbeat, lease renewal and claim in one."""
+    return await poll(request.app.state, node, body, address=client_ip(request.scope))
 
 
 @router.post("/complete", tags=["agent"], responses=refuses(403))
 async def complete(body: CompleteRequest, node: Node, hub: HubDep) -> CompleteReply:
-    """Report outcomes of attempts; every report gets a final verdict."""
+    """Report outcomes of attempts; each report gets a final verdict."""
     return await settlement.complete(hub, node, body)
 
 
@@ -91,7 +91,7 @@ async def heartbeat(
     request: Request, body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)], node: Node
 ) -> NextReply:
     """Renew leases and report running attempts, without claiming work."""
-    return await poll(request.app.state, node, body, address=seen_from(request.scope), claims=False)
+    return await poll(request.app.state, node, body, address=client_ip(request.scope), claims=False)
 
 
 @router.post("/logs", status_code=204, tags=["agent"])
@@ -116,7 +116,7 @@ async def receive_hardware(body: HardwareReport, node: Node, hub: HubDep) -> Har
 async def register(request: Request, body: RegisterRequest, hub: HubDep, _caller: Anyone) -> RegisterReply:
     """Enrol a node with a one-time code."""
     limits_of(request.app.state).registrations.take()
-    with guessing(request, body.code):
+    with limited_sign_in(request, body.code):
         return await enrolment.register(hub, body)
 
 
@@ -158,25 +158,22 @@ async def list_nodes(
     *,
     mine: Annotated[bool, Query(description="Only nodes of your account")] = False,
     state: Annotated[
-        list[NodeState],
-        Query(max_length=4, description="What their owners want; several: any of them; none: all"),
+        list[NodeState], Query(max_length=4, description="States set by their owners; may be repeated; by default all")
     ] = _ANY_STATE,
     status: Annotated[
-        list[NodeStatus], Query(max_length=16, description="What they do; several: any of them; none: all")
+        list[NodeStatus], Query(max_length=16, description="Current statuses; may be repeated; by default all")
     ] = _ANY_STATUS,
-    online: Annotated[bool | None, Query(description="Only those that are, or are not, heard of now")] = None,
-    q: Annotated[
-        str, Query(max_length=200, description="A part of its name or of its owner's name, or its id")
-    ] = "",
-    tier: Annotated[str, Query(max_length=64, description="The one that counts, whatever it claims")] = "",
-    region: Annotated[str, Query(max_length=64, description="Of prices")] = "",
+    online: Annotated[bool | None, Query(description="Only nodes that are online, or offline")] = None,
+    q: Annotated[str, Query(max_length=200, description="A part of its name or of its owner's name, or its id")] = "",
+    tier: Annotated[str, Query(max_length=64, description="The tier in force, whatever the node claims")] = "",
+    region: Annotated[str, Query(max_length=64, description="The region of its prices")] = "",
     after: Cursor = None,
     limit: Limit = 100,
 ) -> NodePage:
     """List nodes."""
     filters = node_list.NodeFilter(
         mine=mine,
-        states=[one.value for one in state],
+        states=[each.value for each in state],
         statuses=status,
         text=q,
         online=online,
@@ -200,7 +197,7 @@ async def leave(node: Node, hub: HubDep) -> OwnNodeView:
 
 @router.get("/nodes/{node_id}", tags=["nodes"], responses=refuses(404))
 async def get_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeView:
-    """One node."""
+    """Get a node."""
     return await nodes.get(hub, principal, node_id)
 
 
@@ -208,7 +205,7 @@ async def get_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeVie
 async def node_evidence(
     node_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Cursor = None, limit: Limit = 50
 ) -> EvidencePage:
-    """The outcomes behind a node's reputation, newest first."""
+    """List the outcomes behind a node's reputation, newest first."""
     return await evidence.page(hub, principal, node_id, after=after, limit=limit)
 
 
@@ -231,17 +228,13 @@ async def get_node_rules(node_id: IdPath, principal: MayRead, hub: HubDep) -> No
 
 
 @router.put("/nodes/{node_id}/rules", tags=["nodes"], responses=refuses(404))
-async def set_node_rules(
-    node_id: IdPath, body: NodeRules, principal: MayProvide, hub: HubDep
-) -> NodeRulesView:
+async def set_node_rules(node_id: IdPath, body: NodeRules, principal: MayProvide, hub: HubDep) -> NodeRulesView:
     """Replace the rules for other people's jobs on your node."""
     return await owner_rules.set_(hub, principal, node_id, rules=body)
 
 
 @router.post("/nodes/{node_id}/state", tags=["nodes"], responses=refuses(404, 409))
-async def set_node_state(
-    node_id: IdPath, body: NodeStateRequest, principal: MayProvide, hub: HubDep
-) -> NodeView:
+async def set_node_state(node_id: IdPath, body: NodeStateRequest, principal: MayProvide, hub: HubDep) -> NodeView:
     """Pause, resume or drain one of your nodes."""
     return await nodes.set_state(hub, principal, node_id, state=NodeState(body.state))
 
@@ -260,8 +253,6 @@ async def pardon_node(node_id: IdPath, admin: Admin, hub: HubDep) -> NodeView:
 
 
 @router.post("/nodes/{node_id}/review", tags=["nodes"], status_code=201, responses=refuses(404, 409))
-async def review_node(
-    node_id: IdPath, body: ReviewRequest, principal: MayProvide, hub: HubDep
-) -> ReviewReply:
+async def review_node(node_id: IdPath, body: ReviewRequest, principal: MayProvide, hub: HubDep) -> ReviewReply:
     """Request a review of a node's ban or probation."""
-    return await reviews.ask(hub, principal, node_id, note=body.note)
+    return await reputation.ask_review(hub, principal, node_id, note=body.note)

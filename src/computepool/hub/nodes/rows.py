@@ -1,4 +1,4 @@
-"""Enrolled nodes. Whether one is online is soft state and not kept here."""
+"""Rows of enrolled nodes. Whether a node is online is soft state, kept in memory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
+from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.queries import by_key, count, set_where, values
+from computepool.hub.db.queries import by_key, count, matches, scalars, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, nodes
 from computepool.hub.db.typed_rows import TypedRow
 
 
 class NodeStanding(TypedRow, of=(nodes, accounts.c.floor.label("owner_floor"))):
-    """What the status of a node follows from."""
+    """The columns that determine a node's status."""
 
     id: str
     account_id: str
@@ -48,7 +48,7 @@ class NodeRow(NodeStanding, of=(nodes, accounts.c.name.label("owner_name"))):
 
 
 class NodeKeysRow(TypedRow, of=nodes):
-    """What its tokens are verified with."""
+    """The columns that a node's tokens are verified with."""
 
     id: str
     account_id: str
@@ -59,6 +59,30 @@ class NodeKeysRow(TypedRow, of=nodes):
 
 
 _WITH_OWNER = NodeRow.select().join(accounts, accounts.c.id == nodes.c.account_id)
+_BY_ID = nodes.c.id == bindparam("node")
+_NODE = Prepared(_WITH_OWNER.where(_BY_ID))
+_NODES = Prepared(lambda connection: _WITH_OWNER.where(dialect.among_ids(connection.dialect.name, nodes.c.id)))
+_KEYS = Prepared(lambda connection: NodeKeysRow.select().where(dialect.among_ids(connection.dialect.name, nodes.c.id)))
+_WITH_KEY = Prepared(_WITH_OWNER.where(nodes.c.public_key == bindparam("key")))
+_LOCKED = Prepared(select(nodes.c.id).where(_BY_ID).with_for_update(key_share=True))
+_INSERT = Prepared(nodes.insert())
+_PROFILE = Prepared(
+    update(nodes)
+    .where(_BY_ID)
+    .values(
+        name=bindparam("new_name"),
+        profile=bindparam("new_profile"),
+        boot_id=bindparam("boot"),
+        last_seen_ms=bindparam("now"),
+        departure=None,
+    )
+)
+#: It never goes back in time, although two hubs saw a node that changed hubs.
+_SEEN = (
+    update(nodes)
+    .where(_BY_ID, func.coalesce(nodes.c.last_seen_ms, 0) < bindparam("seen"))
+    .values(last_seen_ms=bindparam("seen"))
+)
 
 
 def insert_node(tx: Tx, **columns: Any) -> None:
@@ -66,14 +90,8 @@ def insert_node(tx: Tx, **columns: Any) -> None:
     _INSERT.execute(tx.connection, [dict.fromkeys(times, tx.now_ms) | columns])
 
 
-_INSERT = Prepared(nodes.insert())
-
-
 def get_node(connection: Connection, node_id: str) -> NodeRow | None:
     return NodeRow.one(_NODE.first(connection, node=node_id))
-
-
-_NODE = Prepared(_WITH_OWNER.where(nodes.c.id == bindparam("node")))
 
 
 def get_keys(connection: Connection, node_ids: Iterable[str]) -> dict[str, NodeKeysRow]:
@@ -81,20 +99,10 @@ def get_keys(connection: Connection, node_ids: Iterable[str]) -> dict[str, NodeK
     return {row.id: row for row in rows}
 
 
-def _keys(connection: Connection) -> Select[Any]:
-    return NodeKeysRow.select().where(dialect.among_ids(connection.dialect.name, nodes.c.id))
-
-
-_KEYS = Prepared(_keys)
-
-
 def lock_node(tx: Tx, node_id: str) -> None:
-    """Until the transaction ends nobody else settles for this node. SQLite has one writer anyway."""
+    """Keep others from settling for this node until the transaction ends. SQLite has a single writer anyway."""
     if tx.connection.dialect.name == "postgresql":
         _LOCKED.rows(tx.connection, node=node_id)
-
-
-_LOCKED = Prepared(select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True))
 
 
 def set_key(tx: Tx, row: NodeRow, *, public_key: str, until_ms: int) -> None:
@@ -103,20 +111,17 @@ def set_key(tx: Tx, row: NodeRow, *, public_key: str, until_ms: int) -> None:
 
 
 def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
-    """When the account enrolled its nodes, oldest first; those that are gone count too."""
+    """When the account enrolled its nodes, oldest first, including nodes that were revoked."""
     statement = (
         select(nodes.c.enrolled_at_ms)
         .where(nodes.c.account_id == account_id, nodes.c.enrolled_at_ms > since_ms)
         .order_by(nodes.c.enrolled_at_ms)
     )
-    return values(connection, statement)
+    return scalars(connection, statement)
 
 
 def find_node_by_key(connection: Connection, public_key: str) -> NodeRow | None:
     return NodeRow.one(_WITH_KEY.first(connection, key=public_key))
-
-
-_WITH_KEY = Prepared(_WITH_OWNER.where(nodes.c.public_key == bindparam("key")))
 
 
 def list_nodes(
@@ -128,16 +133,14 @@ def list_nodes(
     states: Sequence[str] = (),
     text: str = "",
 ) -> list[NodeRow]:
-    """`text`: a part of its name or of its owner's, or its id."""
-    statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
-    if account_id is not None:
-        statement = statement.where(nodes.c.account_id == account_id)
+    """`text` is a part of a node's name or of its owner's name, or its id."""
+    statement = _WITH_OWNER.where(nodes.c.id > after, matches(nodes.c.account_id, account_id))
     if states:
         statement = statement.where(nodes.c.state.in_(states))
     if text:
         parts = (column.icontains(text, autoescape=True) for column in (nodes.c.name, accounts.c.name))
         statement = statement.where(or_(*parts, nodes.c.id == text))
-    return NodeRow.all(connection.execute(statement))
+    return NodeRow.all(connection.execute(statement.order_by(nodes.c.id).limit(limit)))
 
 
 def joined_with(connection: Connection, *, account_id: str, code_id: str, limit: int) -> list[NodeRow]:
@@ -146,31 +149,24 @@ def joined_with(connection: Connection, *, account_id: str, code_id: str, limit:
     return NodeRow.all(connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)))
 
 
-def lately_seen(connection: Connection, *, limit: int) -> list[NodeRow]:
-    """The last ones that were heard of first."""
+def recently_seen(connection: Connection, *, limit: int) -> list[NodeRow]:
+    """The active nodes that were seen last, latest first."""
     statement = _WITH_OWNER.where(nodes.c.state == "active").order_by(nodes.c.last_seen_ms.desc())
     return NodeRow.all(connection.execute(statement.limit(limit)))
 
 
 def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
-    """Ids of the nodes that were heard since then, the last ones first, whether they are paused or not."""
+    """Ids of the nodes seen since then, latest first, paused or not."""
     statement = select(nodes.c.id).where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
-    return values(connection, statement.order_by(nodes.c.last_seen_ms.desc()))
+    return scalars(connection, statement.order_by(nodes.c.last_seen_ms.desc()))
 
 
 def get_nodes(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
     return NodeRow.all(_NODES.rows(connection, **dialect.ids(connection, node_ids)))
 
 
-def _nodes(connection: Connection) -> Select[Any]:
-    return _WITH_OWNER.where(dialect.among_ids(connection.dialect.name, nodes.c.id))
-
-
-_NODES = Prepared(_nodes)
-
-
-def called(connection: Connection, word: str, *, revoked: bool = False) -> list[NodeRow]:
-    """The nodes with this id, or with this name in any case, newest first; with `revoked`, those that were, too."""
+def find_nodes(connection: Connection, word: str, *, revoked: bool = False) -> list[NodeRow]:
+    """The nodes with this id, or with this name in any case, newest first; with `revoked`, including revoked ones."""
     statement = _WITH_OWNER.where(
         or_(nodes.c.id == word, nodes.c.name == word, func.lower(nodes.c.name) == word.lower())
     )
@@ -181,16 +177,16 @@ def called(connection: Connection, word: str, *, revoked: bool = False) -> list[
 
 def ids_between(connection: Connection, least: str, most: str, *, limit: int) -> Sequence[str]:
     statement = select(nodes.c.id).where(nodes.c.id.between(least, most))
-    return values(connection, statement.order_by(nodes.c.id.desc()).limit(limit))
+    return scalars(connection, statement.order_by(nodes.c.id.desc()).limit(limit))
 
 
 def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
-    """By node, its account: that never changes."""
+    """The account of each node, which never changes."""
     return by_key(connection, nodes.c.account_id, key=nodes.c.id, among=node_ids)
 
 
 def count_nodes(connection: Connection) -> int:
-    """Enrolled and not revoked."""
+    """The number of nodes that are not revoked."""
     return count(connection, nodes.c.state != "revoked")
 
 
@@ -203,65 +199,43 @@ def set_state(tx: Tx, *, node_id: str, before: str, after: str) -> bool:
 
 
 def revoke(tx: Tx, node_id: str, *, departure: Departure | None = None) -> bool:
-    """Whatever its state was: somebody may just have changed it. False: it was revoked already."""
+    """Revoke a node in any state. Returns False if it was revoked already."""
     revoked = NodeState.REVOKED.value
     member = nodes.c.id == node_id, nodes.c.state != revoked
     return set_where(tx, nodes, *member, state=revoked, departure=departure) == 1
 
 
 def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
-    """Its agent stops. False: another start of it was heard since, or the node was revoked."""
+    """Record that a node's agent stopped. Returns False if it was started again since, or revoked."""
     this_start = (nodes.c.id == node_id, nodes.c.boot_id == boot_id, nodes.c.state != NodeState.REVOKED.value)
     return set_where(tx, nodes, *this_start, departure=Departure.STOPPED.value) == 1
 
 
 def set_profiles(tx: Tx, described: Sequence[Mapping[str, str]]) -> None:
-    """`described`: rows of node, called, said (its profile) and boot."""
+    """`described` are rows with the keys node, new_name, new_profile and boot."""
     rows = [{**row, "now": tx.now_ms} for row in sorted(described, key=itemgetter("node"))]
     if rows:
         _PROFILE.execute(tx.connection, rows)
 
 
-_PROFILE = Prepared(
-    update(nodes)
-    .where(nodes.c.id == bindparam("node"))
-    .values(
-        name=bindparam("called"),
-        profile=bindparam("said"),
-        boot_id=bindparam("boot"),
-        last_seen_ms=bindparam("now"),
-        departure=None,
-    )
-)
+def emit_change(tx: Tx, row: NodeRow, *, actor: str, action: str, before: str, after: str) -> None:
+    """Record an owner's change of a node, and notify the hub that it polls."""
+    tx.emit(actor=actor, action=action, before=before, after=after, account_id=row.account_id, node_id=row.id)
+    tx.touch(f"node:{row.id}", "events")
 
 
-def set_rules(tx: Tx, *, node_id: str, rules: str) -> None:
-    set_where(tx, nodes, nodes.c.id == node_id, rules=rules)
+def set_node(tx: Tx, node_id: str, **columns: Any) -> None:
+    set_where(tx, nodes, nodes.c.id == node_id, **columns)
 
 
 def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_ms: int) -> None:
-    health = {"consecutive_faults": consecutive_faults, "cool_off_until_ms": cool_off_until_ms}
-    set_where(tx, nodes, nodes.c.id == node_id, **health)
+    set_node(tx, node_id, consecutive_faults=consecutive_faults, cool_off_until_ms=cool_off_until_ms)
 
 
 def count_fault(tx: Tx, node_id: str) -> int:
-    """One fault in a row more; how many there are now."""
-    statement = (
-        update(nodes).where(nodes.c.id == node_id).values(consecutive_faults=nodes.c.consecutive_faults + 1)
-    )
+    """Count one more consecutive fault. Returns their number."""
+    statement = update(nodes).where(nodes.c.id == node_id).values(consecutive_faults=nodes.c.consecutive_faults + 1)
     return tx.connection.execute(statement.returning(nodes.c.consecutive_faults)).scalar() or 0
-
-
-def cool_off(tx: Tx, node_id: str, until_ms: int) -> None:
-    set_where(tx, nodes, nodes.c.id == node_id, cool_off_until_ms=until_ms)
-
-
-#: Never back in time: a node that changed hubs was seen by both.
-_SEEN = (
-    update(nodes)
-    .where(nodes.c.id == bindparam("node"), func.coalesce(nodes.c.last_seen_ms, 0) < bindparam("seen"))
-    .values(last_seen_ms=bindparam("seen"))
-)
 
 
 def touch_nodes(tx: Tx, seen: Mapping[str, int]) -> None:

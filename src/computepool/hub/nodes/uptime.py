@@ -1,24 +1,20 @@
-"""Uptime of nodes, as everybody signed in is shown it."""
+"""Uptime of nodes, as shown to everybody who is signed in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from computepool.core.money.pricing import HOUR_MS
 from computepool.core.trust import uptime as rules
-from computepool.core.trust.uptime import HOUR_MS, SPANS_HOURS, Span, UptimeShare
+from computepool.core.trust.uptime import SPANS_HOURS, Span, UptimeShare
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
+from computepool.hub.db.session import Connection
 from computepool.hub.nodes import uptime_rows
 from computepool.hub.nodes.rows import NodeRow
-from computepool.hub.settings import Settings
 from computepool.protocol.nodes.mesh import Uptime, UptimeView
 
 _LONGEST_MS = max(SPANS_HOURS) * HOUR_MS
 _PERCENT_PPM = 10_000
-
-
-def arrive(tx: Tx, rows: Sequence[NodeRow], *, settings: Settings) -> None:
-    uptime_rows.arrive(tx, rows, gap_ms=round(settings.uptime_gap_s * 1000))
 
 
 def load(hub: Hub, connection: Connection, node_ids: Iterable[str]) -> dict[str, list[Span]]:
@@ -26,7 +22,7 @@ def load(hub: Hub, connection: Connection, node_ids: Iterable[str]) -> dict[str,
 
 
 def view(hub: Hub, row: NodeRow, past: Sequence[Span], *, online: bool) -> UptimeView | None:
-    """None for a node that did not speak since this is written down."""
+    """None for a node that has not polled since uptimes are recorded."""
     if row.known_since_ms is None or row.online_since_ms is None:
         return None
     now_ms = hub.now_ms()
@@ -48,14 +44,14 @@ def view(hub: Hub, row: NodeRow, past: Sequence[Span], *, online: bool) -> Uptim
 def _sentence(shares: Sequence[UptimeShare]) -> str:
     day, _, month = shares
     if month.known_ms < HOUR_MS:
-        return "It has been known for less than an hour: that says little yet."
+        return "It has been known for less than an hour, too short for a figure."
     sentence = f"Online {_percent(day)} of the last 24 hours"
     days = month.known_ms // (24 * HOUR_MS)
     return f"{sentence}, {_percent(month)} of the last {days} days." if days > 1 else f"{sentence}."
 
 
 def _percent(share: UptimeShare) -> str:
-    """Rounded down: what was not all of the time is never called 100 %."""
+    """Rounded down, so that only an uninterrupted time is 100 %."""
     whole, rest = divmod(share.ppm, _PERCENT_PPM)
     return f"{whole} %" if whole in (0, 100) or not rest else f"{whole}.{rest * 10 // _PERCENT_PPM} %"
 

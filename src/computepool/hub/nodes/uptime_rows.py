@@ -1,4 +1,4 @@
-"""Times in which nodes were online: the time that lasts is in `nodes`, those that are over have a row each."""
+"""Periods in which nodes were online: the current one is in `nodes`, each past one is a row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import node_spans, nodes
 from computepool.hub.nodes.rows import NodeRow
 
+_BEGUN = Prepared(
+    update(nodes)
+    .where(nodes.c.id == bindparam("node"))
+    .values(online_since_ms=bindparam("online"), known_since_ms=bindparam("known"))
+)
+
 
 def arrive(tx: Tx, rows: Sequence[NodeRow], *, gap_ms: int) -> None:
-    """These nodes speak again. Of one that was away for longer than that, the time before is over and a new one begins."""
+    """Record that these nodes poll again. For a node that was away for longer than the gap, a new period begins."""
     away = [row for row in rows if _was_away(row, tx.now_ms, gap_ms)]
-    if spans := [
-        _span(row) for row in away if (row.last_seen_ms or tx.now_ms) > (row.online_since_ms or tx.now_ms)
-    ]:
+    if spans := [_span(row) for row in away if (row.last_seen_ms or tx.now_ms) > (row.online_since_ms or tx.now_ms)]:
         tx.connection.execute(dialect.insert_ignore(tx.connection, node_spans), spans)
     begun = [
         {"node": row.id, "online": tx.now_ms, "known": row.known_since_ms or tx.now_ms}
@@ -37,17 +41,8 @@ def _span(row: NodeRow) -> dict[str, Any]:
     return {"node_id": row.id, "since_ms": row.online_since_ms, "until_ms": row.last_seen_ms}
 
 
-_BEGUN = Prepared(
-    update(nodes)
-    .where(nodes.c.id == bindparam("node"))
-    .values(online_since_ms=bindparam("online"), known_since_ms=bindparam("known"))
-)
-
-
-def of_nodes(
-    connection: Connection, node_ids: Iterable[str], *, since_ms: int
-) -> dict[str, list[tuple[int, int]]]:
-    """What is over, of those that reach into the time since then."""
+def of_nodes(connection: Connection, node_ids: Iterable[str], *, since_ms: int) -> dict[str, list[tuple[int, int]]]:
+    """The past periods that reach into the time since then."""
     matching = dialect.among(connection, node_spans.c.node_id, node_ids)
     found: dict[str, list[tuple[int, int]]] = {}
     for row in connection.execute(select(node_spans).where(matching, node_spans.c.until_ms >= since_ms)):

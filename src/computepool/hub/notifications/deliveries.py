@@ -1,15 +1,14 @@
-"""Brings notices to their webhooks: claimed, sent outside any transaction, and tried again until they arrive.
+"""Delivery of notices to webhooks: claimed, sent outside any transaction, and retried until they arrive.
 
-At least once, under one id: a hub that dies after sending sends again. The address is a stranger's choice: every name
-is resolved here, every address judged (core/network.py), and the connection goes to one that was judged; no redirect is
-followed, no proxy asked, and of the answer only its status counts.
+Each is sent at least once, under one id: a hub that dies after sending sends again. Users choose the address, so every
+name is resolved here, every address checked (core/network.py), and the connection goes to a checked address. No redirect
+is followed and no proxy used, and only the status of the response counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import logging
 import socket
 import ssl
@@ -36,15 +35,15 @@ from computepool.protocol.webhooks import signature
 
 logger = logging.getLogger(__name__)
 _DAY_MS = 24 * 3600 * 1000
-_GONE = 410  #: how a receiver says that it wants no more
+_GONE = 410  #: a receiver answers this to be sent no more
 _PORTS = {"http": 80, "https": 443}
-#: A lookup cannot be broken off; these threads are not the hub's others.
+#: A lookup cannot be cancelled, so it has threads of its own.
 _lookups = ThreadPoolExecutor(4, thread_name_prefix="webhook-lookup")
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """How a try went. `status` 0: there was no answer."""
+    """The outcome of one try. `status` 0: there was no response."""
 
     arrived: bool
     status: int = 0
@@ -56,7 +55,7 @@ class _Refused(Exception):
 
 
 async def run(hub: Hub) -> None:
-    """What is due now, to its end."""
+    """Send everything that is due, until nothing is."""
     async with Courier(hub) as courier:
         while await courier.round():
             await courier.idle()
@@ -74,23 +73,23 @@ def _client(hub: Hub) -> httpx2.AsyncClient:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Reading the certificates of all authorities takes 25 ms: once for all hubs of a process."""
+    """Loading the certificates of all authorities takes 25 ms, so the hubs of a process share one context."""
     return httpx2.create_ssl_context(trust_env=False)
 
 
 class Courier:
-    """Calls webhooks, each one message after the other, and waits for none of them before it calls the next.
+    """Calls webhooks concurrently; each webhook gets its messages one after the other.
 
-    A slow receiver costs its own account: that has a few calls at a time, and those who were called longest ago are next.
+    A slow receiver delays only its own account, which has a few calls at a time. The account served longest ago is next.
     """
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._client = _client(hub)
-        #: by webhook: its account, and what calls it
+        #: by webhook: its account, and the task that calls it
         self._calls: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._turn = 0
-        self._turns: dict[str, int] = {}  #: when an account had its last one
+        self._turns: dict[str, int] = {}  #: by account: its latest turn
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,7 +104,7 @@ class Courier:
         await asyncio.gather(*(task for _, task in self._calls.values()), return_exceptions=True)
 
     async def round(self) -> int:
-        """Gather what happened, and begin to send what is due. Returns for how many webhooks."""
+        """Turn new events into deliveries, and start to send what is due. Returns the number of webhooks started."""
         hub = self._hub
         await notices.gather(hub)
         due = await hub.store.read(lambda connection: rows.due(connection, now_ms=hub.now_ms()))
@@ -121,11 +120,9 @@ class Courier:
 
     def _next(self, waiting: Sequence[DueDelivery]) -> DueDelivery | None:
         busy = Counter(account for account, _ in self._calls.values())
-        few = self._hub.settings.webhook_account_calls_max
-        able = [row for row in waiting if busy[row.account_id] < few]
-        return min(
-            able, key=lambda row: (busy[row.account_id], self._turns.get(row.account_id, 0)), default=None
-        )
+        most = self._hub.settings.webhook_account_calls_max
+        able = [row for row in waiting if busy[row.account_id] < most]
+        return min(able, key=lambda row: (busy[row.account_id], self._turns.get(row.account_id, 0)), default=None)
 
     def _begin(self, row: DueDelivery) -> None:
         self._turn += 1
@@ -135,7 +132,7 @@ class Courier:
         task.add_done_callback(lambda _: self._calls.pop(row.webhook_id, None))
 
     async def _serve(self, row: DueDelivery) -> None:
-        """One webhook, until nothing waits for it, something did not arrive, or others shall have their turn."""
+        """Serve one webhook until nothing waits for it, a delivery fails, or its turn ends."""
         following: DueDelivery | None = row
         try:
             for _ in range(self._hub.settings.webhook_batch_max):
@@ -146,16 +143,16 @@ class Courier:
             logger.exception("webhook.call_failed: %s", row.webhook_id)
 
     async def _call(self, row: DueDelivery) -> DueDelivery | None:
-        """Returns what is to be sent next to the same webhook."""
+        """Returns the webhook's next delivery."""
         hub = self._hub
         lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
         if not await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms)):
             return None
-        verdict = await send(hub, self._client, row)
+        result = await send(hub, self._client, row)
         jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
         settings = hub.settings
-        await hub.store.write(partial(_settle, row=row, verdict=verdict, settings=settings, jitter=jitter))
-        if not verdict.arrived:
+        await hub.store.write(partial(_settle, row=row, result=result, settings=settings, jitter=jitter))
+        if not result.arrived:
             return None
         found = await hub.store.read(
             lambda connection: rows.due(connection, now_ms=hub.now_ms(), webhook_id=row.webhook_id)
@@ -179,7 +176,7 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: DueDelivery) -> Deliv
     parts = urlsplit(row.url)
     host = network.clean_host(parts.hostname or "")
     port = parts.port or _PORTS[parts.scheme]
-    address = await _judge(hub, host, port, scheme=parts.scheme)
+    address = await _checked_address(hub, host, port, scheme=parts.scheme)
     place = f"[{address}]" if address.version == 6 else str(address)
     body, now_s = row.body.encode(), hub.now_ms() // 1000
     headers = {
@@ -197,19 +194,16 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: DueDelivery) -> Deliv
         urlunsplit((parts.scheme, f"{place}:{port}", parts.path or "/", parts.query, "")),
         content=body,
         headers=headers,
-        extensions={"sni_hostname": host},  # TLS speaks to the name, the connection goes to the address
+        extensions={"sni_hostname": host},  # TLS verifies the name, the connection goes to the address
     )
-    answer = await client.send(request, stream=True)
-    await answer.aclose()  # of its body nothing is read
-    if answer.is_success:
-        return DeliveryResult(arrived=True, status=answer.status_code)
-    return DeliveryResult(
-        arrived=False, status=answer.status_code, reason=f"it answered {answer.status_code}"
-    )
+    response = await client.send(request, stream=True)
+    await response.aclose()  # without reading the body
+    status = response.status_code
+    return DeliveryResult(response.is_success, status, "" if response.is_success else f"it answered {status}")
 
 
-async def _judge(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
-    """The address to connect to. One that is refused refuses them all: a name must not lead here and there."""
+async def _checked_address(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
+    """The address to connect to. If any address of the name is refused, all are."""
     admitted = hub.settings.webhook_networks()
     plain = network.literal(host)
     found = [plain] if plain is not None else await _resolve(host, port)
@@ -218,23 +212,21 @@ async def _judge(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
         if why := network.refusal(address, admitted=admitted, near=near):
             raise _Refused(f"{why}, which webhooks do not reach")
         if scheme != "https" and not any(network.unwrap(address) in one for one in admitted):
-            raise _Refused("without https only networks are reached that the operator named")
+            raise _Refused("without https, webhooks reach only networks that the operator named")
     return found[0]
 
 
 async def _resolve(host: str, port: int) -> Sequence[Address]:
     loop = asyncio.get_running_loop()
     try:
-        entries = await loop.run_in_executor(
-            _lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
+        entries = await loop.run_in_executor(_lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except OSError:
         raise _Refused(f"{host} has no address") from None
     return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
 
 
 def own_addresses() -> tuple[network.Network, ...]:
-    """This machine's own, also public ones: behind them may be what is not meant for others."""
+    """This machine's own addresses, including public ones: services on them may not be meant for others."""
     found = {
         entry.address.partition("%")[0]
         for entries in psutil.net_if_addrs().values()
@@ -244,47 +236,38 @@ def own_addresses() -> tuple[network.Network, ...]:
     return tuple(ipaddress.ip_network(address) for address in sorted(found))
 
 
-# what follows
-
-
-def _settle(tx: Tx, *, row: DueDelivery, verdict: DeliveryResult, settings: Settings, jitter: float) -> None:
-    tries = row.tries + 1
+def _settle(tx: Tx, *, row: DueDelivery, result: DeliveryResult, settings: Settings, jitter: float) -> None:
     hook = rows.get(tx.connection, row.webhook_id)
-    failures = 0 if verdict.arrived or hook is None else hook.failures + 1
-    next_ms = tx.now_ms + (retry_ms(settings, failures, jitter=jitter) if failures else 0)
-    columns: dict[str, Any] = {"status": verdict.status or None, "reason": verdict.reason or None}
-    if verdict.arrived:
+    failures = 0 if result.arrived or hook is None else hook.failures + 1
+    next_ms = tx.now_ms + (_retry_ms(settings, failures, jitter=jitter) if failures else 0)
+    columns: dict[str, Any] = {"status": result.status or None, "reason": result.reason or None}
+    if result.arrived:
         columns |= {"state": rows.DELIVERED, "ended_at_ms": tx.now_ms}
     else:
         over = next_ms - row.created_at_ms > round(settings.webhook_retry_for_s * 1000)
         columns |= {"state": rows.FAILED, "ended_at_ms": tx.now_ms} if over else {"next_try_ms": next_ms}
-    if not rows.tried(tx, row.id, tries=tries, **columns) or hook is None:
+    if not rows.record_try(tx, row.id, tries=row.tries + 1, **columns) or hook is None:
         return
-    rows.change(tx, hook.id, next_call_ms=next_ms, failures=failures)
-    if verdict.arrived:
-        if hook.failing_since_ms is not None:
-            rows.change(tx, hook.id, failing_since_ms=None)
-        return
-    _note_failure(tx, hook, verdict=verdict, settings=settings)
+    failing_since_ms = None if result.arrived else hook.failing_since_ms or tx.now_ms
+    rows.change(tx, hook.id, next_call_ms=next_ms, failures=failures, failing_since_ms=failing_since_ms)
+    if failing_since_ms is not None:
+        _disable_if_dead(tx, hook, result=result, failing_since_ms=failing_since_ms, settings=settings)
 
 
-def _note_failure(tx: Tx, hook: WebhookRow, *, verdict: DeliveryResult, settings: Settings) -> None:
-    since_ms = hook.failing_since_ms or tx.now_ms
-    if hook.failing_since_ms is None:
-        rows.change(tx, hook.id, failing_since_ms=since_ms)
-    reason = ""
-    if verdict.status == _GONE:
-        reason = "the receiver answered 410 Gone: it wants no more"
-    elif tx.now_ms - since_ms > round(settings.webhook_disable_after_s * 1000):
-        days = (tx.now_ms - since_ms) / _DAY_MS
-        reason = f"nothing arrived for {days:.1f} days; the last time: {verdict.reason}"
+def _disable_if_dead(
+    tx: Tx, hook: WebhookRow, *, result: DeliveryResult, failing_since_ms: int, settings: Settings
+) -> None:
+    reason, failing_ms = "", tx.now_ms - failing_since_ms
+    if result.status == _GONE:
+        reason = "the receiver answered 410 Gone"
+    elif failing_ms > round(settings.webhook_disable_after_s * 1000):
+        reason = f"nothing arrived for {failing_ms / _DAY_MS:.1f} days; the last time: {result.reason}"
     if reason and rows.disable(tx, hook.id, reason=reason):
-        data = json.dumps({"webhook_id": hook.id, "words": reason})
+        data = {"webhook_id": hook.id, "words": reason}
         tx.emit(actor="hub", action="webhook.disabled", account_id=hook.account_id, data=data)
 
 
-def retry_ms(settings: Settings, tries: int, *, jitter: float) -> int:
-    """Of a webhook, whatever waits for it. Doubled each time, with jitter: receivers that come back must not be met by
-    everybody at once."""
+def _retry_ms(settings: Settings, tries: int, *, jitter: float) -> int:
+    """Pause of the whole webhook. It doubles with each failure; jitter spreads the calls to a receiver that comes back."""
     full_s = doubled(settings.webhook_retry_base_s, tries - 1, most=settings.webhook_retry_max_s)
     return int(full_s * 1000 * (0.5 + jitter / 2))

@@ -1,4 +1,4 @@
-"""Routes of webhooks: where an account wants to be told."""
+"""Routes of webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks and what was told to them. Every change is guarded by what the caller believed."""
+"""Rows of webhooks and their deliveries. Every change is guarded by what the caller has read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, literal_column, select
 
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.group_tables import IS_UNDELIVERED, deliveries, webhooks
-from computepool.hub.db.queries import count, set_where, values
+from computepool.hub.db.queries import before_cursor, count, matches, scalars, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import events, groups, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -80,8 +80,8 @@ def enabled(connection: Connection) -> list[WebhookRow]:
     return WebhookRow.all(connection.execute(WebhookRow.select().where(webhooks.c.disabled_at_ms.is_(None))))
 
 
-def hears_of_groups(connection: Connection, account_id: str) -> bool:
-    """Whether anybody is to be told when a group of this account is complete, so that it has to be noticed."""
+def wants_groups(connection: Connection, account_id: str) -> bool:
+    """Whether a webhook of the account wants to know when a group is complete, so that the group must be watched."""
     hooks = of_account(connection, account_id)
     return any(hook.disabled_at_ms is None and COMPLETE in hook.events.split(",") for hook in hooks)
 
@@ -96,7 +96,7 @@ def change(tx: Tx, webhook_id: str, **columns: Any) -> None:
 
 
 def disable(tx: Tx, webhook_id: str, *, reason: str) -> bool:
-    """False when it is disabled already, or gone. What waits for it is over."""
+    """Disable it and fail its pending deliveries. False: it is already disabled, or gone."""
     enabled = webhooks.c.id == webhook_id, webhooks.c.disabled_at_ms.is_(None)
     if not set_where(tx, webhooks, *enabled, disabled_at_ms=tx.now_ms, disabled_reason=reason):
         return False
@@ -105,11 +105,8 @@ def disable(tx: Tx, webhook_id: str, *, reason: str) -> bool:
     return True
 
 
-# the events, which are the outbox
-
-
-def news(connection: Connection, hook: WebhookRow, *, limit: int) -> list[EventRow]:
-    """The account's next events, all of them: the caller picks, and moves on past the others."""
+def next_events(connection: Connection, hook: WebhookRow, *, limit: int) -> list[EventRow]:
+    """The account's next events of every kind: the caller selects, and moves the cursor past all of them."""
     statement = (
         EventRow.select()
         .where(events.c.account_id == hook.account_id, events.c.seq > hook.cursor)
@@ -124,13 +121,10 @@ def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, JobNam
     return {row.id: row for row in JobName.all(found)}
 
 
-def move_on(tx: Tx, hook: WebhookRow, *, cursor: int) -> bool:
-    """False when another hub was faster, or the webhook is gone or disabled."""
-    same = webhooks.c.id == hook.id, webhooks.c.cursor == hook.cursor, webhooks.c.disabled_at_ms.is_(None)
-    return set_where(tx, webhooks, *same, cursor=cursor) == 1
-
-
-# deliveries
+def advance(tx: Tx, hook: WebhookRow, *, cursor: int) -> bool:
+    """False: another hub did so first, or the webhook is gone or disabled."""
+    unchanged = webhooks.c.id == hook.id, webhooks.c.cursor == hook.cursor, webhooks.c.disabled_at_ms.is_(None)
+    return set_where(tx, webhooks, *unchanged, cursor=cursor) == 1
 
 
 def insert_deliveries(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -140,7 +134,7 @@ def insert_deliveries(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -> list[DueDelivery]:
-    """The next message of each webhook that may be called now, or of one. How many wait behind it costs nothing."""
+    """The next delivery of each webhook that may be called now, or of one. The cost does not grow with those behind it."""
     waiting = deliveries.alias("waiting")
     first = (
         select(waiting.c.id)
@@ -154,16 +148,16 @@ def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -
     statement = (
         DueDelivery.select()
         .select_from(webhooks.join(deliveries, deliveries.c.id == first))
-        .where(webhooks.c.disabled_at_ms.is_(None), webhooks.c.next_call_ms <= now_ms)
+        .where(
+            webhooks.c.disabled_at_ms.is_(None), webhooks.c.next_call_ms <= now_ms, matches(webhooks.c.id, webhook_id)
+        )
         .order_by(deliveries.c.next_try_ms, deliveries.c.id)
     )
-    if webhook_id is not None:
-        statement = statement.where(webhooks.c.id == webhook_id)
     return DueDelivery.all(connection.execute(statement))
 
 
 def claim(tx: Tx, believed: DueDelivery, *, until_ms: int) -> bool:
-    """Take the webhook and the message's next try for oneself. False when another hub was faster."""
+    """Take the webhook and the next try of the delivery. False: another hub took it first."""
     hook = webhooks.c.id == believed.webhook_id, webhooks.c.next_call_ms == believed.next_call_ms
     if not set_where(tx, webhooks, *hook, next_call_ms=until_ms):
         return False
@@ -180,22 +174,22 @@ def claim(tx: Tx, believed: DueDelivery, *, until_ms: int) -> bool:
 
 
 def recent(connection: Connection, account_id: str, *, event: str, since_ms: int) -> int:
-    """Messages of a kind that were made for the account's webhooks since then."""
+    """The number of deliveries of a kind created for the account's webhooks since then."""
     own = deliveries.c.webhook_id == webhooks.c.id, webhooks.c.account_id == account_id
     return count(connection, *own, deliveries.c.event == event, deliveries.c.created_at_ms > since_ms)
 
 
-def tried(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
-    """How a try went. False when somebody else has tried since."""
-    same = deliveries.c.id == delivery_id, deliveries.c.state == PENDING, deliveries.c.tries == tries
-    return set_where(tx, deliveries, *same, **columns) == 1
+def record_try(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
+    """False: there was another try since."""
+    unchanged = deliveries.c.id == delivery_id, deliveries.c.state == PENDING, deliveries.c.tries == tries
+    return set_where(tx, deliveries, *unchanged, **columns) == 1
 
 
 def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> list[DeliveryRow]:
     """Newest first."""
-    statement = DeliveryRow.select().where(deliveries.c.webhook_id == webhook_id)
-    if before is not None:
-        statement = statement.where(deliveries.c.id < before)
+    statement = DeliveryRow.select().where(
+        deliveries.c.webhook_id == webhook_id, before_cursor(deliveries.c.id, before)
+    )
     return DeliveryRow.all(connection.execute(statement.order_by(deliveries.c.id.desc()).limit(limit)))
 
 
@@ -204,14 +198,12 @@ def prune(tx: Tx, *, before_ms: int) -> None:
     tx.connection.execute(delete(deliveries).where(old))
 
 
-def unwatched_groups(
-    connection: Connection, account_id: str, *, kinds: Sequence[str], limit: int
-) -> list[str]:
-    """Groups that nobody would be told about, the newest first."""
+def unwatched_groups(connection: Connection, account_id: str, *, kinds: Sequence[str], limit: int) -> list[str]:
+    """Groups whose completion is not watched for, newest first."""
     statement = (
         select(groups.c.id)
         .where(groups.c.account_id == account_id, ~groups.c.watched, groups.c.kind.in_(kinds))
         .order_by(groups.c.id.desc())
         .limit(limit)
     )
-    return values(connection, statement)
+    return scalars(connection, statement)

@@ -1,8 +1,7 @@
-"""Webhooks of an account: made, listed, tried out, looked after, removed."""
+"""Webhooks of an account: create, list, test, enable, remove, and their deliveries."""
 
 from __future__ import annotations
 
-import json
 from urllib.parse import urlsplit
 
 from computepool.core import network
@@ -14,7 +13,7 @@ from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import collector, groups
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.idempotency import Remembered, write_once
 from computepool.hub.notifications import notices, rows
 from computepool.hub.notifications.rows import DeliveryRow, WebhookRow
 from computepool.protocol.webhooks import (
@@ -30,22 +29,20 @@ from computepool.protocol.webhooks import (
 
 _TEST = "webhook.test"
 _MINUTE_MS = 60_000
-#: Groups under way that a new webhook hears of, the newest.
+#: Open groups that a new webhook is notified about; the newest.
 _GROUPS_MAX = 500
 
 
 def secret_of(hub: Hub, webhook_id: str) -> bytes:
-    """Made from the pool's own secret: it lies in no table, and every hub of the pool comes to the same."""
+    """Derived from the pool's own secret, so every hub of the pool has it and no table holds it."""
     return bytes.fromhex(hub.identity.secrets.digest(f"webhook:{webhook_id}"))
 
 
 def view(row: WebhookRow) -> WebhookView:
-    return WebhookView.model_validate({**row._asdict(), "events": row.events.split(",")})
+    return WebhookView.from_attributes(row, events=row.events.split(","))
 
 
-async def create(
-    hub: Hub, principal: Principal, request: WebhookRequest, *, remembered: Remembered
-) -> NewWebhookReply:
+async def create(hub: Hub, principal: Principal, request: WebhookRequest, *, remembered: Remembered) -> NewWebhookReply:
     check_url(hub, request.url)
     webhook_id, account = new_id(hub.clock, "hook"), principal.account_id
     events = [event for event in EVENTS if event in request.events]
@@ -62,20 +59,18 @@ async def create(
             events=",".join(events),
             cursor=event_rows.last_event(tx.connection),
         )
-        _emit(tx, principal, "webhook.created", webhook_id=webhook_id)
+        tx.emit_own(principal.account_id, "webhook.created", webhook_id=webhook_id)
         if notices.COMPLETE in events:
             _watch_groups(tx, account)
         row = rows.get(tx.connection, webhook_id)
         assert row is not None
         return NewWebhookReply(**view(row).model_dump(), secret=secret)
 
-    return await hub.store.write(
-        lambda tx: once(tx, remembered, lambda: effect(tx), model=NewWebhookReply, sealed=True)
-    )
+    return await write_once(hub, remembered, effect, model=NewWebhookReply, sealed=True)
 
 
 def _watch_groups(tx: Tx, account_id: str) -> None:
-    """Those under way, too; from now on every new one is watched from its beginning."""
+    """Watch the groups that are open now; new ones will be watched from the start."""
     found = rows.unwatched_groups(tx.connection, account_id, kinds=groups.SHOWN, limit=_GROUPS_MAX)
     for group_id in sorted(found):
         row = group_rows.lock_group(tx, group_id)
@@ -84,7 +79,7 @@ def _watch_groups(tx: Tx, account_id: str) -> None:
 
 
 def check_url(hub: Hub, url: str) -> None:
-    """What can be said of it without asking a name server; the rest is judged at every delivery."""
+    """Refuse what can be refused without a DNS lookup; the rest is checked at every delivery."""
     try:
         parts = urlsplit(url)
         host, _ = network.clean_host(parts.hostname or ""), parts.port
@@ -111,13 +106,13 @@ async def remove(hub: Hub, principal: Principal, webhook_id: str) -> None:
     def unit(tx: Tx) -> None:
         _get_own(tx.connection, principal, webhook_id)
         rows.remove(tx, webhook_id)
-        _emit(tx, principal, "webhook.removed", webhook_id=webhook_id)
+        tx.emit_own(principal.account_id, "webhook.removed", webhook_id=webhook_id)
 
     await hub.store.write(unit)
 
 
 async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView:
-    """Again, from now on: what happened meanwhile is in `pool events` and in the groups themselves."""
+    """Enable it from now on. What happened meanwhile is in `pool events` and in the groups themselves."""
 
     def unit(tx: Tx) -> WebhookView:
         row = _get_own(tx.connection, principal, webhook_id)
@@ -125,7 +120,7 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
             cursor = event_rows.last_event(tx.connection)
             state = {"disabled_at_ms": None, "disabled_reason": None, "failing_since_ms": None}
             rows.change(tx, webhook_id, cursor=cursor, failures=0, next_call_ms=0, **state)
-            _emit(tx, principal, "webhook.enabled", webhook_id=webhook_id)
+            tx.emit_own(principal.account_id, "webhook.enabled", webhook_id=webhook_id)
             if notices.wants(row, notices.COMPLETE):
                 _watch_groups(tx, row.account_id)
         return view(_get_own(tx.connection, principal, webhook_id))
@@ -134,7 +129,7 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
 
 
 async def test(hub: Hub, principal: Principal, webhook_id: str) -> DeliveryView:
-    """A delivery like any other, that says it is a test."""
+    """Send an ordinary delivery whose event says that it is a test."""
     number, settings = hub.clock.entropy(8).hex(), hub.settings
 
     def unit(tx: Tx) -> DeliveryView:
@@ -154,9 +149,7 @@ async def test(hub: Hub, principal: Principal, webhook_id: str) -> DeliveryView:
     return await hub.store.write(unit)
 
 
-async def deliveries(
-    hub: Hub, principal: Principal, webhook_id: str, *, after: str | None, limit: int
-) -> DeliveryPage:
+async def deliveries(hub: Hub, principal: Principal, webhook_id: str, *, after: str | None, limit: int) -> DeliveryPage:
     def load(connection: Connection) -> list[DeliveryView]:
         _get_own(connection, principal, webhook_id)
         return [_delivery(row) for row in rows.page(connection, webhook_id, before=after, limit=limit)]
@@ -166,19 +159,12 @@ async def deliveries(
 
 
 def _delivery(row: DeliveryRow) -> DeliveryView:
-    waits = row.state == rows.PENDING
-    fields = {**row._asdict(), "next_try_ms": row.next_try_ms if waits else None}
-    return DeliveryView.model_validate(fields)
+    return DeliveryView.from_attributes(row, next_try_ms=row.next_try_ms if row.state == rows.PENDING else None)
 
 
 def _get_own(connection: Connection, principal: Principal, webhook_id: str) -> WebhookRow:
-    """Not even an admin's: the address may be a secret itself."""
+    """Not even an administrator sees another account's: the address itself may be a secret."""
     row = rows.get(connection, webhook_id)
     if row is None or row.account_id != principal.account_id:
         raise NotFound("There is no such webhook, or it is not yours.")
     return row
-
-
-def _emit(tx: Tx, principal: Principal, action: str, *, webhook_id: str) -> None:
-    data = json.dumps({"webhook_id": webhook_id})
-    tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)

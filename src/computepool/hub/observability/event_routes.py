@@ -1,4 +1,4 @@
-"""Routes of events: pages, searches, and two streams: of what happened, and of what changed by it."""
+"""Routes of events: pages, searches, a stream of events, and a stream of change notifications."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from computepool.core.errors import RateLimited
 from computepool.hub.context import Hub
 from computepool.hub.http import dependencies
-from computepool.hub.http.dependencies import (
-    SEQ_MAX,
-    HubDep,
-    IdQuery,
-    Limit,
-    Moment,
-    Seq,
-    SignedIn,
-    WaitMs,
-    Words,
-)
+from computepool.hub.http.dependencies import SEQ_MAX, HubDep, IdQuery, Limit, SearchText, Seq, SignedIn, TimeMs, WaitMs
 from computepool.hub.http.guard import guarded
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
@@ -42,17 +32,16 @@ router = guarded(tags=["events"])
 async def _event_filter(
     *,
     action: Annotated[
-        str,
-        Query(max_length=64, pattern=r"^[a-z_.]*$", description="How its name begins: `node.`, `job.failed`"),
+        str, Query(max_length=64, pattern=r"^[a-z_.]*$", description="The beginning of its name: `node.`, `job.failed`")
     ] = "",
     actor: Annotated[IdQuery, Query(description="Who did it: an account, a node, or `hub`")] = None,
-    account_id: Annotated[IdQuery, Query(description="Whom it concerns")] = None,
+    account_id: Annotated[IdQuery, Query(description="The account that it concerns")] = None,
     job_id: IdQuery = None,
     node_id: IdQuery = None,
     group_id: IdQuery = None,
-    since_ms: Moment = None,
-    until_ms: Moment = None,
-    q: Annotated[Words, Query(description="A part of its name, reason or data; or an id")] = "",
+    since_ms: TimeMs = None,
+    until_ms: TimeMs = None,
+    q: Annotated[SearchText, Query(description="A part of its name, reason or data; or an id")] = "",
 ) -> EventFilter:
     return EventFilter(
         action=action,
@@ -75,8 +64,7 @@ async def list_events(
     *,
     after: Seq = 0,
     before: Annotated[
-        int | None,
-        Query(ge=0, le=SEQ_MAX, description="Newest first, from before this: `next` of the page before"),
+        int | None, Query(ge=0, le=SEQ_MAX, description="Newest first, before this: `next` of the previous page")
     ] = None,
     newest: Annotated[bool, Query(description="Newest first")] = False,
     limit: Limit = 100,
@@ -96,17 +84,17 @@ class _Listener:
     after: int
 
     async def follow(self, updates: AsyncIterator[T]) -> AsyncIterator[T]:
-        """As long as the caller is signed in, and may see what it saw when it began."""
-        begun = access.scope(self.principal)
-        async for one in updates:
+        """Pass updates on while the caller is signed in and may see what it could see at the start."""
+        scope = access.scope(self.principal)
+        async for update in updates:
             now = await dependencies.signed_in_now(self.request)
-            if now is None or access.scope(now) != begun:
+            if now is None or access.scope(now) != scope:
                 return
-            yield one
+            yield update
 
 
 @contextmanager
-def _one_more(hub: Hub, account_id: str) -> Iterator[None]:
+def _open_stream(hub: Hub, account_id: str) -> Iterator[None]:
     most = hub.settings.streams_max
     if hub.observability.listening[account_id] >= most:
         raise RateLimited(
@@ -127,17 +115,17 @@ async def _listener(
     hub: HubDep,
     *,
     last_event_id: Annotated[
-        int | None, Header(ge=0, le=SEQ_MAX, description="Go on after this event; without it, from now on")
+        int | None, Header(ge=0, le=SEQ_MAX, description="Continue after this event; by default from now on")
     ] = None,
 ) -> AsyncIterator[_Listener]:
-    """Settled before the answer begins: what happens once the caller sees it begin is part of it."""
-    with _one_more(hub, principal.account_id):
+    """Determined before the answer begins, so that the stream has every event after its beginning."""
+    with _open_stream(hub, principal.account_id):
         after = await events.newest(hub) if last_event_id is None else last_event_id
         yield _Listener(request, principal, hub, after)
 
 
 Listener = Annotated[_Listener, Depends(_listener)]
-#: A proxy may keep even the headers until the first byte of the body; a browser then does not know that it is heard.
+#: Sent first, because a proxy may hold back even the headers until the first byte of the body.
 _OPEN = ServerSentEvent(comment="open")
 
 
@@ -155,7 +143,7 @@ async def stream_events(listener: Listener) -> AsyncIterator[EventView]:
 @router.get("/events/news", response_class=EventSourceResponse)
 async def stream_news(listener: Listener) -> AsyncIterator[News]:
     """Stream change notifications for open pages (server-sent events).
-    `alive` events say how many milliseconds it is until the next word at most.
+    `alive` events hold the longest time until the next message, in milliseconds.
     """
     yield _OPEN  # type: ignore[misc]
     alive = ServerSentEvent(event="alive", data=round(listener.hub.settings.news_alive_s * 1000))

@@ -1,4 +1,4 @@
-"""The rules that must hold at every moment, whatever crashed: checked by the fault tests and by `pool hub check`."""
+"""Invariants that must hold at every moment, whatever crashed: checked by the fault tests and by `pool hub check`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from computepool.hub.observability.consistency import money, payouts
 from computepool.hub.observability.consistency.jobs import Finder
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
-#: How many examples a sentence names.
-_EXAMPLES = 5
+_EXAMPLES_MAX = 5  #: named in a sentence
 
 POOL_RULES: dict[str, Finder] = {
     "a job has at most one accepted attempt": consistency.accepted_twice,
@@ -27,54 +26,54 @@ POOL_RULES: dict[str, Finder] = {
     "a leased or running job has one live attempt, its newest": consistency.held_without_one_attempt,
     "a job's attempt number is that of its newest attempt": consistency.numbers_out_of_step,
     "an attempt is named after its job and number": consistency.misnamed_attempts,
-    "an attempt has a time of ending exactly when it is over": consistency.ended_without_time,
-    "a job has a time of ending exactly when it is finished": consistency.finished_without_time,
+    "an attempt has an end time exactly when it is over": consistency.ended_without_time,
+    "a job has an end time exactly when it is finished": consistency.finished_without_time,
     "a job counts the unfinished jobs it waits for": consistency.wrong_dependency_count,
-    "no queued job waits for one that failed": consistency.waits_for_the_dead,
+    "no queued job waits for one that failed": consistency.waits_for_failed,
     "a job whose results are compared waits for an answer": consistency.waits_for_no_answer,
     "a job's events follow each other without a gap": consistency.broken_histories,
-    "a job's last event says its state": consistency.last_event_differs,
+    "a job's last event states its state": consistency.last_event_differs,
     "a finished job has one final event, an unfinished one none": consistency.not_one_final_event,
     "a job's group exists and has the job's owner": consistency.lost_groups,
     "a watched group is complete exactly when it waits for nothing": consistency_groups.wrongly_complete,
-    "the open jobs of a watched group say that it is": consistency_groups.unwatched_jobs,
-    "a group's keys are counted, and have a job exactly when they say so": consistency_groups.wrong_keys,
+    "the open jobs of a watched group are marked as watched": consistency_groups.unwatched_jobs,
+    "a group's keys are counted, and have a job exactly when their state says so": consistency_groups.wrong_keys,
     "a group's home is a node of its owner": consistency_groups.strange_homes,
-    "everything that is referred to exists": consistency.lost_references,
+    "every reference leads to an existing object": consistency.lost_references,
     "an unfinished job names its checkpoint, a finished one has none": consistency_checkpoints.lost_checkpoints,
-    "what accounts keep in the database is what is counted for them": inline_rows.differing,
-    "a node's reputation is what its events say": reputation_rows.differing,
-    "a submitter's reputation is what the events say": submitter_reputation_rows.differing,
+    "the storage counted for an account is what it stores in the database": inline_rows.differing,
+    "a node's reputation follows from its events": reputation_rows.differing,
+    "a submitter's reputation follows from the events": submitter_reputation_rows.differing,
 }
 
 MONEY_RULES: dict[str, Finder] = {
-    "all balances together are nothing": money.sum_is_not_zero,
+    "all balances add up to zero": money.sum_is_not_zero,
     "a balance is the sum of its transfers": money.wrong_balances,
     "only the bank and the promotion account may be overdrawn": money.overdrawn,
     "each transfer's hash follows from the one before": money.broken_chain,
     "transfers are numbered without a gap": money.gaps_in_numbers,
     "the ledger's time never goes back": money.time_goes_back,
-    "what has a key happened once": money.keys_used_twice,
+    "an idempotency key of the ledger is used once": money.keys_used_twice,
     "a transfer goes between accounts of its kind": money.between_wrong_accounts,
     "a job's money comes from and returns to its submitter": money.strays,
     "only owners whose results count are paid": money.paid_to_others,
-    "what was set aside is what the jobs say": money.holds_not_taken,
+    "transfers into escrow match the holds of all jobs": money.holds_not_taken,
     "a finished job's hold is used up exactly": money.holds_not_used_up,
     "an unfinished job's hold is untouched": money.holds_used_early,
-    "what lies in escrow is what unfinished jobs hold": money.wrong_escrow,
-    "a charge is price by time, and its parts add up": money.wrong_charges,
-    "work without a result is paid for when it was used": consistency_checkpoints.paid_for_unused_work,
+    "escrow holds what unfinished jobs hold": money.wrong_escrow,
+    "a charge is price times time, and its parts add up": money.wrong_charges,
+    "work without a result is paid for if another attempt used it": consistency_checkpoints.paid_for_unused_work,
     "nobody pays above their ceiling": money.above_the_ceiling,
-    "what was taken back was paid for a result that was wrong": money.wrong_take_backs,
-    "what has matured was earned before": money.matured_unearned,
+    "only pay for wrong results is taken back": money.wrong_take_backs,
+    "matured credits were earned before": money.matured_unearned,
     "a payout is reserved once, and paid or returned once": payouts.wrong_payouts,
     "a payout's account holds its amount until it is decided": payouts.payouts_in_flight,
-    "each provider reference belongs to one payout": payouts.provider_words_used_twice,
-    "no payout is below the least amount": payouts.small_payouts,
-    "the bank's account is what was paid in less what was paid out": payouts.wrong_bank,
+    "each provider reference belongs to one payout": payouts.repeated_references,
+    "no payout is below the minimum amount": payouts.small_payouts,
+    "the bank's account is what was paid in minus what was paid out": payouts.wrong_bank,
 }
 
-#: Of the schema itself, whatever is in it.
+#: Rules of the schema itself, whatever data it holds.
 GUARDS: dict[str, Finder] = {"the database refuses to change transfers": money.unguarded}
 
 RULES: dict[str, Finder] = POOL_RULES | MONEY_RULES | GUARDS
@@ -82,34 +81,30 @@ RULES: dict[str, Finder] = POOL_RULES | MONEY_RULES | GUARDS
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """On one rule: what breaks it."""
-
     rule: str
     kind: Literal["pool", "money", "schema"]
-    broken: Sequence[str]  #: ids
+    broken: Sequence[str]  #: ids of what breaks it
 
     @property
     def examples(self) -> list[str]:
-        return list(self.broken[:_EXAMPLES])
+        return list(self.broken[:_EXAMPLES_MAX])
 
 
 def kind_of(rule: str) -> Literal["pool", "money", "schema"]:
     return "money" if rule in MONEY_RULES else "schema" if rule in GUARDS else "pool"
 
 
-def verdicts(connection: Connection) -> Iterator[RuleResult]:
-    """On every rule, one after the other. Give it one transaction, so that it sees one moment."""
-    for rule, find in RULES.items():
+def check(connection: Connection, rules: Mapping[str, Finder] = RULES) -> Iterator[RuleResult]:
+    """Check the rules one after the other. The connection's transaction must be a snapshot."""
+    for rule, find in rules.items():
         yield RuleResult(rule, kind_of(rule), find(connection))
 
 
 def check_all(connection: Connection, rules: Mapping[str, Finder] = RULES) -> list[str]:
-    """One sentence for every rule that is broken, with examples. Give it one transaction, so that it sees one moment."""
-    return [sentence for rule, find in rules.items() if (sentence := _sentence(rule, find(connection)))]
+    """One sentence for every broken rule, with examples."""
+    return [_sentence(result) for result in check(connection, rules) if result.broken]
 
 
-def _sentence(rule: str, broken: list[str]) -> str:
-    if not broken:
-        return ""
-    more = f" and {len(broken) - _EXAMPLES} more" if len(broken) > _EXAMPLES else ""
-    return f"Broken: {rule}: {', '.join(broken[:_EXAMPLES])}{more}."
+def _sentence(result: RuleResult) -> str:
+    more = f" and {len(result.broken) - _EXAMPLES_MAX} more" if len(result.broken) > _EXAMPLES_MAX else ""
+    return f"Broken: {result.rule}: {', '.join(result.examples)}{more}."

@@ -1,4 +1,4 @@
-"""The few things outside /api/v1: health, metrics, and plain pages where the dashboard was not built."""
+"""Routes outside /api/v1: health, metrics, signing in, and a plain home page where the dashboard was not built."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from computepool.core.errors import ComputePoolError, RateLimited
-from computepool.hub.context import Hub
 from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import Anyone, HubDep, refuse_cross_site, set_cookie
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.rate_limit import guessing
+from computepool.hub.http.rate_limit import limited_sign_in
 from computepool.hub.identity import keys
 from computepool.hub.identity import sign_in as identity
-from computepool.hub.observability import queries
+from computepool.hub.observability import events, queries
 from computepool.protocol.accounts import SignInRequest
 
 router = guarded(include_in_schema=False)
@@ -33,7 +32,7 @@ background:#1857d6;color:#fff;cursor:pointer}dl{display:flex;gap:2.5rem;flex-wra
 dt{color:#5b6b7c}dd{margin:0;font-size:1.8rem;font-weight:600}
 @media(prefers-color-scheme:dark){body{background:#10161d;color:#dde5ee}code,pre{background:#1b2530}dt{color:#93a4b5}button{background:#3d7bf0}}
 """
-#: Nothing but this very style sheet: no script at all, no other style, no picture.
+#: Allows this style sheet and nothing else.
 _CSP = (
     f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -47,18 +46,19 @@ _SIGNED_IN = """<form method="post" action="{prefix}/signout"><p>Signed in as <s
 
 
 def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    headers = {
-        "Content-Security-Policy": _CSP,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-    }
+    headers = {"Content-Security-Policy": _CSP, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
     return HTMLResponse(_PAGE.format(title=escape(title), style=_STYLE, body=body), status, headers)
 
 
 @router.get("/")
 async def home(principal: Anyone, hub: HubDep) -> HTMLResponse:
-    counts = await queries.counts(hub)
-    numbers = "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in counts.items())
+    measures = await queries.measures(hub)
+    shown = {
+        "nodes": measures["nodes_online"],
+        "waiting": measures["jobs_queued"],
+        "running": measures["jobs_leased"] + measures["jobs_running"],
+    }
+    numbers = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown.items())
     prefix = hub.settings.prefix
     who = "<p>You are not signed in.</p>"
     if principal:
@@ -73,10 +73,8 @@ pool node code        # lend another machine</pre>
 
 
 @router.get("/signin")
-async def sign_in_page(
-    code: Annotated[str, Query(max_length=128)], hub: HubDep, _caller: Anyone
-) -> HTMLResponse:
-    """A button, not an instant sign-in: programs that preview links must not use the code up."""
+async def sign_in_page(code: Annotated[str, Query(max_length=128)], hub: HubDep, _caller: Anyone) -> HTMLResponse:
+    """A page with a button: programs that preview links must not use up the code."""
     body = f"""<h1>Sign in to {escape(hub.settings.name)}</h1><p>This link works once.</p>
 <form method="post" action="{hub.settings.prefix}/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}">
 <button>Sign in</button></form>"""
@@ -85,16 +83,16 @@ async def sign_in_page(
 
 @router.post("/signin")
 async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
-    # Another site must not be able to sign a visitor in, to an account that it watches.
+    # Another site must not be able to sign a visitor in to an account that it controls.
     refuse_cross_site(request)
     code = "".join(parse_qs((await request.body()).decode("ascii", "replace")).get("code", [])[:1])
     try:
-        with guessing(request, code):
+        with limited_sign_in(request, code):
             reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
     except RateLimited:
         raise
     except (ComputePoolError, ValueError):
-        retry = "<h1>This link no longer works</h1><p>It was used or has expired; ask for a new one.</p>"
+        retry = "<h1>This link no longer works</h1><p>It was already used or has expired. Ask for a new one.</p>"
         return _page("Sign in", retry, 422)
     response = RedirectResponse(f"{hub.settings.prefix}/", 303)
     set_cookie(request, response, reply.key or "")
@@ -103,7 +101,7 @@ async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
 
 @router.post("/signout")
 async def sign_out(request: Request, principal: Anyone, hub: HubDep) -> Response:
-    """The session has ended when this answers, wherever its cookie may have been copied to."""
+    """End the session itself, wherever its cookie may have been copied to."""
     refuse_cross_site(request)
     if principal is not None:
         await keys.sign_out(hub, principal)
@@ -114,18 +112,14 @@ async def sign_out(request: Request, principal: Anyone, hub: HubDep) -> Response
 
 @router.get("/healthz")
 async def healthz(hub: HubDep, _caller: Anyone) -> dict[str, str]:
-    await queries.ping(hub)
+    await events.newest(hub)
     return {"status": "ok"}
 
 
 @router.get("/metrics")
 async def metrics(hub: HubDep, _caller: Anyone) -> Response:
-    return Response(generate_latest(await _collect(hub)), media_type=CONTENT_TYPE_LATEST)
-
-
-async def _collect(hub: Hub) -> CollectorRegistry:
-    """Gauges made at the moment they are asked for: nothing to keep in step."""
+    """Gauges computed for each request, so that there is no state to maintain."""
     registry = CollectorRegistry()
     for name, value in (await queries.measures(hub)).items():
         Gauge(f"computepool_{name}", queries.MEASURES[name], registry=registry).set(value)
-    return registry
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""Small read-only questions about the hub as a whole: health, counts, measures."""
+"""Numbers about the hub as a whole."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from computepool.hub.nodes import rows as node_rows
 from computepool.hub.observability import vital_rows
 from computepool.hub.settlement import odd_reports
 
-#: name → help text; the metrics endpoint offers exactly these.
+#: name → help text of every metric
 MEASURES = {
     "nodes_online": "Nodes that poll this hub",
     "nodes_available": "Of these, nodes that take new work",
-    "attempts_live": "Attempts leased or running on them",
+    "attempts_live": "Attempts leased or running on these nodes",
     "polls_parked": "Long polls waiting",
     "jobs_queued": "Jobs waiting for a node",
     "jobs_leased": "Jobs given to a node",
     "jobs_running": "Jobs running",
-    "backlog_delayed": "Jobs waiting for a later moment",
+    "backlog_delayed": "Jobs that wait for a later time, such as the end of a back-off",
     "events_last": "Number of the newest event",
     "reports_foreign": "Reports about attempts that the node never had, since this hub started",
     "reports_conflicting": "Reports that contradict an earlier one, since this hub started",
@@ -26,12 +26,8 @@ MEASURES = {
 
 SIGN_IN_HINT = (
     "Open the sign-in link that `pool up` printed, or run `pool hub link` on the hub's machine for a new one. "
-    "Who has no access to that machine asks an administrator for a link."
+    "Without access to that machine, ask an administrator for a link."
 )
-
-
-async def ping(hub: Hub) -> None:
-    await hub.store.read(event_rows.last_event)
 
 
 async def measures(hub: Hub) -> dict[str, int]:
@@ -39,9 +35,7 @@ async def measures(hub: Hub) -> dict[str, int]:
     sessions = hub.nodes.registry.sessions
     return {
         "nodes_online": len(sessions),
-        "nodes_available": sum(
-            1 for session in sessions if hub.nodes.registry.fleet.is_available(session.node_id)
-        ),
+        "nodes_available": sum(1 for session in sessions if hub.nodes.registry.fleet.is_available(session.node_id)),
         "attempts_live": sum(len(session.attempts) for session in sessions),
         "polls_parked": sum(1 for session in sessions if session.waiter is not None),
         "jobs_queued": states.get("queued", 0),
@@ -55,7 +49,7 @@ async def measures(hub: Hub) -> dict[str, int]:
 
 
 async def signed_in_before(hub: Hub) -> bool:
-    """Whether any person ever has. Once true, it stays true."""
+    """Whether any person ever signed in. Once true, it stays true."""
     if not hub.identity.signed_in_before:
         hub.identity.signed_in_before = await hub.store.read(vital_rows.anybody_signed_in)
     return hub.identity.signed_in_before
@@ -63,12 +57,3 @@ async def signed_in_before(hub: Hub) -> bool:
 
 async def enrolled(hub: Hub) -> int:
     return await hub.store.read(node_rows.count_nodes)
-
-
-async def counts(hub: Hub) -> dict[str, int]:
-    states = await hub.store.read(job_rows.count_states)
-    return {
-        "nodes": len(hub.nodes.registry),
-        "waiting": states.get("queued", 0),
-        "running": states.get("leased", 0) + states.get("running", 0),
-    }

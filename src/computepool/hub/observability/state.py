@@ -1,15 +1,54 @@
-"""The hub's memory for people who watch it."""
+"""In-memory state of observability: the live view, open streams, and the health of the hub's loops."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from computepool.hub.clock import Clock
 from computepool.hub.observability.live.memory import MeshMemory
-from computepool.hub.observability.loop_health import LoopHealth
 from computepool.protocol.health import CheckView
 
-_NEVER = CheckView(state="never", sentence="The rules were not checked since this hub started.")
+_ERROR_MAX = 300
+_NEVER = CheckView(state="never", sentence="The rules have not been checked since this hub started.")
+
+
+@dataclass(slots=True)
+class LoopState:
+    name: str
+    interval_ms: int
+    since_ms: int  #: when the loop started
+    ran_at_ms: int | None = None
+    failed_at_ms: int | None = None
+    failures: int = 0  #: in a row
+    error: str = ""
+
+    def silent_ms(self, now_ms: int) -> int:
+        """The time since the last success."""
+        return now_ms - (self.ran_at_ms or self.since_ms)
+
+
+class LoopHealth:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, LoopState] = {}
+
+    def begin(self, name: str, interval_s: float) -> None:
+        if name not in self._known:
+            self._known[name] = LoopState(name, round(interval_s * 1000), self._clock.now_ms())
+
+    def ran(self, name: str) -> None:
+        loop = self._known[name]
+        loop.ran_at_ms, loop.failures, loop.error = self._clock.now_ms(), 0, ""
+
+    def failed(self, name: str, error: Exception) -> None:
+        loop = self._known[name]
+        loop.failed_at_ms, loop.failures = self._clock.now_ms(), loop.failures + 1
+        loop.error = f"{type(error).__name__}: {error}"[:_ERROR_MAX]
+
+    def all(self) -> list[LoopState]:
+        return [self._known[name] for name in sorted(self._known)]
 
 
 @dataclass(slots=True)
@@ -17,4 +56,5 @@ class ObservabilityState:
     loop_health: LoopHealth
     mesh: MeshMemory = field(default_factory=MeshMemory)
     listening: Counter[str] = field(default_factory=Counter)  #: open streams, by account
-    check: CheckView = _NEVER  #: the last look at the database's rules, or this one
+    check: CheckView = _NEVER  #: the running or the last check of the database's rules
+    check_task: asyncio.Task[None] | None = None

@@ -1,10 +1,11 @@
-"""Numbers about the hub's database that tell the operator how the hub is. Reads only; each is small or has an index."""
+"""Numbers in the database about the hub's health. Each query reads a small table or uses an index."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
@@ -13,6 +14,7 @@ from computepool.core.money.payouts import PayoutState
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import webhooks
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
+from computepool.hub.db.queries import Condition, any_row
 from computepool.hub.db.tables import HAS_NO_JOB, IS_OPEN, approvals, events, hubs, jobs, nodes
 
 _PROFILES_READ = 5_000
@@ -28,7 +30,7 @@ class Vitals:
     oldest_queued_ms: int | None
     nodes: int  #: enrolled and not revoked
     resting: int  #: of them, cooling off
-    versions: dict[str, int]  #: of the agents that were heard lately
+    versions: dict[str, int]  #: of recently seen agents
     hubs_live: int
     hubs_dead: int
     webhooks_disabled: int
@@ -41,73 +43,55 @@ class Vitals:
 
 
 def read(connection: Connection, *, now_ms: int, seen_since_ms: int, requested_since_ms: int) -> Vitals:
-    """`seen_since_ms`: nodes and hubs that were heard since then are alive; `requested_since_ms`: older questions lapsed."""
-    waits = (IS_OPEN, jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0)
-    queue = connection.execute(
-        select(func.count().label("total"), func.min(jobs.c.queued_at_ms).label("oldest")).where(*waits)
-    ).one()
-    enrolled = connection.execute(
-        select(
-            func.count().label("total"), _count(nodes.c.cool_off_until_ms > now_ms).label("resting")
-        ).where(nodes.c.state != "revoked")
-    ).one()
-    served = connection.execute(
-        select(
-            _count(hubs.c.seen_at_ms >= seen_since_ms).label("live"),
-            _count(hubs.c.seen_at_ms < seen_since_ms).label("dead"),
-        )
-    ).one()
-    webhook_counts = connection.execute(
-        select(
-            _count(webhooks.c.disabled_at_ms.is_not(None)).label("disabled"),
-            _count(webhooks.c.disabled_at_ms.is_(None) & webhooks.c.failing_since_ms.is_not(None)).label(
-                "failing"
-            ),
-        )
-    ).one()
-    paid = connection.execute(
-        select(
-            _count(payouts.c.state == PayoutState.REQUESTED.value).label("waiting"),
-            _count(payouts.c.state == PayoutState.UNKNOWN.value).label("unknown"),
-            func.min(payouts.c.created_at_ms).label("oldest"),
-        ).where(IS_UNDECIDED)
-    ).one()
-    pending = connection.execute(
-        select(func.count().label("total"), func.min(approvals.c.requested_at_ms).label("oldest")).where(
-            approvals.c.state == "pending", approvals.c.requested_at_ms > requested_since_ms
-        )
-    ).one()
+    """Nodes and hubs seen since `seen_since_ms` are alive; requests from before `requested_since_ms` have expired."""
+    queue = _numbers(
+        connection,
+        *(IS_OPEN, jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0),
+        queued=func.count(),
+        oldest_queued_ms=func.min(jobs.c.queued_at_ms),
+    )
+    resting = _count(nodes.c.cool_off_until_ms > now_ms)
+    enrolled = _numbers(connection, nodes.c.state != "revoked", nodes=func.count(), resting=resting)
+    live, dead = hubs.c.seen_at_ms >= seen_since_ms, hubs.c.seen_at_ms < seen_since_ms
+    served = _numbers(connection, hubs_live=_count(live), hubs_dead=_count(dead))
+    off, fails = webhooks.c.disabled_at_ms.is_not(None), webhooks.c.failing_since_ms.is_not(None)
+    called = _numbers(connection, webhooks_disabled=_count(off), webhooks_failing=_count(~off & fails))
+    paid = _numbers(
+        connection,
+        IS_UNDECIDED,
+        payouts_waiting=_count(payouts.c.state == PayoutState.REQUESTED.value),
+        payouts_unknown=_count(payouts.c.state == PayoutState.UNKNOWN.value),
+        oldest_payout_ms=func.min(payouts.c.created_at_ms),
+    )
+    pending = _numbers(
+        connection,
+        *(approvals.c.state == "pending", approvals.c.requested_at_ms > requested_since_ms),
+        approvals=func.count(),
+        oldest_approval_ms=func.min(approvals.c.requested_at_ms),
+    )
     newest = select(events.c.at_ms).order_by(events.c.seq.desc()).limit(1)
     return Vitals(
         size_bytes=dialect.size_bytes(connection),
         clock_ms=dialect.clock_ms(connection),
         newest_event_ms=connection.execute(newest).scalar(),
-        queued=queue.total,
-        oldest_queued_ms=queue.oldest,
-        nodes=enrolled.total,
-        resting=enrolled.resting,
         versions=_versions(connection, since_ms=seen_since_ms),
-        hubs_live=served.live,
-        hubs_dead=served.dead,
-        webhooks_disabled=webhook_counts.disabled,
-        webhooks_failing=webhook_counts.failing,
-        payouts_waiting=paid.waiting,
-        payouts_unknown=paid.unknown,
-        oldest_payout_ms=paid.oldest,
-        approvals=pending.total,
-        oldest_approval_ms=pending.oldest,
+        **{**queue, **enrolled, **served, **called, **paid, **pending},
     )
 
 
+def _numbers(connection: Connection, *where: Condition, **columns: ColumnElement[int]) -> dict[str, Any]:
+    """Numbers about the rows of one table."""
+    statement = select(*(column.label(name) for name, column in columns.items())).where(*where)
+    return dict(connection.execute(statement).one()._mapping)
+
+
 def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    """Of rows, those for which it holds."""
+    """The number of rows for which the condition holds."""
     return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
 
 
 def anybody_signed_in(connection: Connection) -> bool:
-    """Whether a person ever has."""
-    statement = select(events.c.seq).where(HAS_NO_JOB, events.c.action == SIGNED_IN).limit(1)
-    return connection.execute(statement).first() is not None
+    return any_row(connection, HAS_NO_JOB, events.c.action == SIGNED_IN)
 
 
 def _versions(connection: Connection, *, since_ms: int) -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""A node's first word to this hub, or since it or the hub restarted: what it is, and what it should be holding.
+"""Arrivals: a node's first poll at this hub, or after it or the hub restarted, with its profile and the attempts it holds.
 
-After a restart of the hub all nodes come at once. Those that come while others are taken in are taken in together.
+After a restart of the hub all nodes arrive at once. Those that arrive while others are being registered share one transaction.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from computepool.core.resources import NodeState
 from computepool.core.trust.hardware import Truth
 from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
-from computepool.hub.fleet.registry import Lane, NodeSession
+from computepool.hub.db.session import Connection
+from computepool.hub.fleet.registry import Lane, LiveAttempt, NodeSession
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
@@ -25,22 +25,21 @@ from computepool.hub.jobs.attempt_rows import LiveAttemptRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.specs import KnownSpec
-from computepool.hub.jobs.transitions import NOTHING, Settlement
-from computepool.hub.nodes import group_homes, mesh_version, uptime
+from computepool.hub.jobs.transactions import JobTx
+from computepool.hub.nodes import group_homes, mesh_version, uptime_rows
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.owner import owner_rules, price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.grants import grant_of
-from computepool.hub.settlement import after_commit
-from computepool.hub.snapshot import Snapshot, write
+from computepool.hub.settlement import after_commit, follow_ups
 from computepool.hub.trust import hardware, hardware_rows, reputation, reputation_rows
 from computepool.protocol.nodes.nodes import NextRequest, Profile
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What the node says."""
+    """A node as it describes itself."""
 
     node_id: str
     boot_id: str
@@ -50,23 +49,22 @@ class NodeDescription:
 
 @dataclass(slots=True)
 class _Stored:
-    """What the store says of those that arrive together, by node."""
+    """What the store knows of nodes that arrive together, by node."""
 
     rows: dict[str, NodeRow]
     live: dict[str, list[LiveAttemptRow]]
-    kept: dict[str, CheckpointRow]  #: by attempt
+    checkpoints: dict[str, CheckpointRow]  #: by attempt
     truths: dict[str, Truth]
-    settlement: Settlement
 
 
 async def arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile) -> NodeSession:
     mesh_version.check_node(hub, profile)
     arrival = NodeDescription(node.node_id, request.boot_id, profile, frozenset(request.holding))
-    return await hub.nodes.arriving.ask(node.node_id, arrival, partial(_take_in, hub))
+    return await hub.nodes.arriving.ask(node.node_id, arrival, partial(_admit, hub))
 
 
-async def _take_in(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSession | Exception]:
-    stored = await write(hub, lambda tx, snapshot: _record(tx, snapshot, arrivals))
+async def _admit(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSession | Exception]:
+    stored, settlement = await follow_ups.write(hub, partial(_record, arrivals=arrivals))
     digests = {attempt.spec_digest for live in stored.live.values() for attempt in live}
     specs = await hub.jobs.specs.load(digests)
     found: list[NodeSession | Exception] = []
@@ -79,39 +77,35 @@ async def _take_in(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSessio
     await refresh(hub, sessions)
     for session in sessions:
         session.home_due = session.home_due or bool(session.result_deliveries)
-    await after_commit.follow(hub, stored.settlement)
+    await after_commit.follow(hub, settlement)
     return found
 
 
 # in the transaction
 
 
-def _record(tx: Tx, snapshot: Snapshot, arrivals: Sequence[NodeDescription]) -> _Stored:
+def _record(tx: JobTx, *, arrivals: Sequence[NodeDescription]) -> _Stored:
     node_ids = sorted(arrival.node_id for arrival in arrivals)
     rows = {row.id: row for row in node_rows.get_nodes(tx.connection, node_ids)}
     enrolled = [arrival for arrival in arrivals if arrival.node_id in rows]
     restarted = [arrival for arrival in enrolled if rows[arrival.node_id].boot_id != arrival.boot_id]
     live = attempt_rows.live_attempts(tx.connection, node_ids)
-    settlement = NOTHING
     if lost := _lost(restarted, live):
-        settlement = leases.end_attempts(tx, snapshot, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
+        leases.end_attempts(tx, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
+        follow_ups.run(tx)  # these may end further attempts of these nodes
         live = attempt_rows.live_attempts(tx.connection, node_ids)
-    uptime.arrive(tx, [rows[arrival.node_id] for arrival in enrolled], settings=snapshot.settings)
+    gap_ms = round(tx.snapshot.settings.uptime_gap_s * 1000)
+    uptime_rows.arrive(tx, [rows[arrival.node_id] for arrival in enrolled], gap_ms=gap_ms)
     node_rows.set_profiles(tx, [_described(arrival) for arrival in enrolled])
     for arrival in restarted:
         row = rows[arrival.node_id]
         tx.emit(actor=row.id, action="node.online", node_id=row.id, account_id=row.account_id)
-    return _Stored(
-        rows,
-        live,
-        checkpoints.adopted(tx.connection, [attempt for held in live.values() for attempt in held]),
-        hardware_rows.load(tx.connection, node_ids),
-        settlement,
-    )
+    held = [attempt for attempts in live.values() for attempt in attempts]
+    return _Stored(rows, live, checkpoints.adopted(tx.connection, held), hardware_rows.load(tx.connection, node_ids))
 
 
 def _lost(restarted: Sequence[NodeDescription], live: dict[str, list[LiveAttemptRow]]) -> list[str]:
-    """The agent restarted: whatever it held and does not hold now died with it."""
+    """Attempts that a restarted agent held, and no longer holds."""
     return sorted(
         attempt.id
         for arrival in restarted
@@ -124,8 +118,8 @@ def _described(arrival: NodeDescription) -> dict[str, str]:
     profile = arrival.profile
     return {
         "node": arrival.node_id,
-        "called": profile.name,
-        "said": profile.model_dump_json(),
+        "new_name": profile.name,
+        "new_profile": profile.model_dump_json(),
         "boot": arrival.boot_id,
     }
 
@@ -133,10 +127,8 @@ def _described(arrival: NodeDescription) -> dict[str, str]:
 # in memory
 
 
-def _register(
-    hub: Hub, arrival: NodeDescription, *, stored: _Stored, specs: dict[str, KnownSpec]
-) -> NodeSession:
-    """Nothing is awaited here: a session that does not know what its node runs would have all of it stopped."""
+def _register(hub: Hub, arrival: NodeDescription, *, stored: _Stored, specs: dict[str, KnownSpec]) -> NodeSession:
+    """Nothing may be awaited here: if a session does not know what its node runs, it has all of that stopped."""
     registry, profile, row = hub.nodes.registry, arrival.profile, stored.rows[arrival.node_id]
     known = registry.get(row.id)
     if known is not None and known.boot_id != arrival.boot_id:
@@ -151,8 +143,8 @@ def _register(
     )
     stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
     session.place = place_of(profile.region, row.id, stated=stated)
-    hardware.arrive(hub, session, profile, stored=stored.truths.get(row.id))
-    price_floors.push(hub, [row.id], price_floors.holding(row))
+    hardware.on_node_described(hub, session, profile, stored=stored.truths.get(row.id))
+    price_floors.push(hub, [row.id], price_floors.in_force(row))
     owner_rules.follow(hub, row)
     if known is None:
         _adopt(hub, session, arrival, stored=stored, specs=specs)
@@ -162,7 +154,7 @@ def _register(
 def _adopt(
     hub: Hub, session: NodeSession, arrival: NodeDescription, *, stored: _Stored, specs: dict[str, KnownSpec]
 ) -> None:
-    """Attempts this node holds by the store's knowledge, from before this hub knew it."""
+    """Give the session the attempts that its node holds, according to the store, since before this hub knew it."""
     owner = stored.rows[session.node_id].account_id
     lanes: dict[str, Lane] = {}
     for attempt in stored.live.get(session.node_id, ()):
@@ -173,7 +165,7 @@ def _adopt(
                 attempt.shown_account,
                 ceiling=attempt.ceiling,
                 avoid_owners=attempt.avoid_owners,
-                # Pinned to another one, it is about to leave.
+                # A job that is pinned to another node is about to move there.
                 pinned=attempt.pinned if attempt.pinned == session.node_id else "",
                 own=attempt.shown_account == owner,
             )
@@ -181,27 +173,30 @@ def _adopt(
             lanes[attempt.lane] = hub.nodes.registry.adopt_lane(
                 session.node_id, attempt.lane, shape=shape, since_ms=since_ms
             )
+        grant = grant_of(
+            attempt,
+            job_id=attempt.job_id,
+            attempt_no=attempt.number,
+            lane=attempt.lane,
+            gpus=[int(index) for index in attempt.gpus.split(",") if index],
+            price=attempt.price,
+            checkpoint=stored.checkpoints.get(attempt.id),
+        )
         hub.nodes.registry.hold(
             session,
-            lanes[attempt.lane],
-            grant_of(
-                attempt,
-                job_id=attempt.job_id,
-                attempt_no=attempt.number,
-                lane=attempt.lane,
-                gpus=[int(index) for index in attempt.gpus.split(",") if index],
-                price=attempt.price,
-                kept=stored.kept.get(attempt.id),
+            LiveAttempt(
+                lanes[attempt.lane],
+                grant,
+                attempt.leased_at_ms,
+                hub_job=attempt.hub_job is not None,
+                running=attempt.state == AttemptState.RUNNING,
+                delivered=attempt.id in arrival.holding,
             ),
-            since_ms=attempt.leased_at_ms,
-            hub_job=attempt.hub_job is not None,
-            delivered=attempt.id in arrival.holding,
-            running=attempt.state == AttemptState.RUNNING,
         )
 
 
 async def refresh(hub: Hub, sessions: Sequence[NodeSession]) -> None:
-    """What the store says now: their owners may have changed rules or floors, or paused them, while they arrived."""
+    """Read again what may have changed while the nodes arrived: their owners' rules and price floors, and their states."""
     if not sessions:
         return
     node_ids = [session.node_id for session in sessions]
@@ -209,22 +204,20 @@ async def refresh(hub: Hub, sessions: Sequence[NodeSession]) -> None:
     for session in sessions:
         session.home_due = False
 
-    def load(
-        connection: Connection,
-    ) -> tuple[dict[str, Reputation], list[NodeRow], dict[str, list[str]]]:
+    def load(connection: Connection) -> tuple[dict[str, Reputation], list[NodeRow], dict[str, list[str]]]:
         known = reputation_rows.load(connection, node_ids)
-        homes = group_homes.waiting_for(connection, node_ids)
+        homes = group_homes.waiting_by_node(connection, node_ids)
         return known, node_rows.get_nodes(connection, node_ids), homes
 
     known, found, homes = await hub.store.read(load)
-    reputation.follow(hub, {node_id: known.get(node_id, NEWCOMER) for node_id in node_ids})
+    reputation.update_fleet(hub, {node_id: known.get(node_id, NEWCOMER) for node_id in node_ids})
     rows = {row.id: row for row in found}
     for session in sessions:
         session.result_deliveries = homes.get(session.node_id, [])
         row = rows.get(session.node_id)
         if row is None:
             continue
-        price_floors.push(hub, [row.id], price_floors.holding(row))
+        price_floors.push(hub, [row.id], price_floors.in_force(row))
         owner_rules.follow(hub, row)
-        if session.state is before[row.id]:  # else somebody was quicker, who knows better
+        if session.state is before[row.id]:  # otherwise memory has a newer state
             session.state = NodeState(row.state)

@@ -1,4 +1,4 @@
-"""Keeping memory in step with commits: this hub's own, and those of the other hubs on the same PostgreSQL."""
+"""Keeps the hub's memory in step with commits: its own, and those of other hubs on the same PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _FOLLOWED = frozenset({"queue", PRICES_TOPIC, SIGNING_TOPIC, _ANYTHING})
 
 
 def follow_commit(hub: Hub, commit: Commit) -> None:
-    """After each commit of this hub's own."""
+    """After each commit of this hub."""
     topics = commit.topics
     hub.signals.fire(topics)
     _forget(hub, topics)
     if commit.reputations:
-        reputation.follow(hub, commit.reputations)
+        reputation.update_fleet(hub, commit.reputations)
     if commit.submitters:
-        submitter_reputation.follow(hub, commit.submitters)
+        submitter_reputation.update(hub, commit.submitters)
 
 
 def _forget(hub: Hub, topics: set[str]) -> None:
-    """What memory knew of these is no longer so."""
+    """Drop what memory knows about these topics, because it has changed."""
     anything = _ANYTHING in topics
     if KEYS_TOPIC in topics or anything:
         hub.identity.authenticator.forget()
@@ -45,7 +45,7 @@ def _forget(hub: Hub, topics: set[str]) -> None:
 
 
 class OtherHubs:
-    """Collects what was heard and works through it at its own pace: a burst of notifications is one round of work."""
+    """Collects notifications of other hubs, and handles all that have arrived in one go."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -63,7 +63,7 @@ class OtherHubs:
             self._wake.set()
 
     async def catch_up(self) -> None:
-        """With what was heard, as soon as there is something; what fails stays to be caught up with."""
+        """Wait for notifications and handle them. If that fails, they stay to be handled."""
         await self._wake.wait()
         topics = frozenset(self._topics)
         self._topics.clear()

@@ -1,4 +1,4 @@
-"""Explanations: why a job waits, what would change it, and where such a job would go."""
+"""Explanations: why a job waits, what would change that, and which nodes would take a job."""
 
 from __future__ import annotations
 
@@ -27,82 +27,62 @@ from computepool.protocol.jobs.jobs import (
     requirements_of,
 )
 
-#: Explained for one list; looking at every node for each takes a while.
-_KINDS_MAX = 5
+_KINDS_MAX = 5  #: of jobs that are explained for one list, because each explanation reads every node
 
 
 async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     job = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
-    if job.state is not JobState.QUEUED:
+    fleet, backlog, now_ms = hub.nodes.registry.fleet, hub.jobs.queue.backlog, hub.now_ms()
+    if job.state is not JobState.QUEUED or job.status == views.COMPARING:
         return _plain(hub, job, job.status)
-    pending = [other for other in job.after if not await _has_succeeded(hub, principal, other)]
-    if pending:
-        return _plain(
-            hub, job, f"Waiting for {counted(len(pending), 'job')} it comes after: {', '.join(pending[:5])}."
-        )
-    if job.status == views.COMPARING:
-        return _plain(hub, job, job.status)
-    ready_at_ms = hub.jobs.queue.backlog.ready_at_ms(job_id)
-    if ready_at_ms is not None and ready_at_ms > hub.now_ms():
-        wait_s = (ready_at_ms - hub.now_ms()) / 1000
-        return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {duration(wait_s)}.")
-    requirements = job.spec.requirements()
-    shape = (
-        hub.jobs.queue.backlog.shape_of(job_id)
-        if job_id in hub.jobs.queue.backlog
-        else shape_of(requirements, job.account_id)
-    )
-    shape = explain.without_moot_price(hub.nodes.registry.fleet, shape)
+    others = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job.after))
+    if pending := [other.id for other in others if other.state != JobState.SUCCEEDED]:
+        return _plain(hub, job, f"Waiting for {counted(len(pending), 'job')} it comes after: {', '.join(pending[:5])}.")
+    ready_at_ms = backlog.ready_at_ms(job_id)
+    if ready_at_ms is not None and ready_at_ms > now_ms:
+        wait = duration((ready_at_ms - now_ms) / 1000)
+        return _plain(hub, job, f"{job.status.capitalize()}; the next attempt starts in {wait}.")
+    queued = job_id in backlog
+    shape = backlog.shape_of(job_id) if queued else shape_of(job.spec.requirements(), job.account_id)
+    shape = explain.without_moot_price(fleet, shape)
     if job.reason is Reason.VERIFYING:
-        view = _why(hub, explain.explain(hub.nodes.registry.fleet, shape))
+        view = _why(hub, explain.explain(fleet, shape))
         view = view.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
     else:
         view = _why(hub, await feasibility.explanation(hub, shape))
-    return view.model_copy(
-        update={
-            "job_id": job_id,
-            "state": job.state,
-            "reason": job.reason.value,
-            "ahead": hub.jobs.queue.backlog.position(job_id),
-        }
-    )
+    named = {"job_id": job_id, "state": job.state, "reason": job.reason.value}
+    return view.model_copy(update={**named, "ahead": backlog.position(job_id)})
 
 
 async def _verifying(hub: Hub, job: JobDetail) -> str:
-    """How long a result waits to be confirmed."""
-    if not verification.parse(job.verify).strict:
-        wait_ms = round(hub.settings.verify_wait_s * 1000)
-        left_s = max(0, job.queued_at_ms + wait_ms - hub.now_ms()) / 1000
-        return f"{_capital(job.status)}. If none does, it is accepted in {duration(left_s)}."
-    row = await hub.store.read(lambda connection: job_rows.get_job(connection, job.id))
-    ends_ms = hub.now_ms() if row is None else row.expires_at_ms
-    left_s = max(0, ends_ms - hub.now_ms()) / 1000
-    return f"{_capital(job.status)}. If none does, the job ends without a result in {duration(left_s)}."
+    """How long its result waits to be confirmed."""
+    if verification.parse(job.verify).strict:
+        row = await hub.store.read(lambda connection: job_rows.get_job(connection, job.id))
+        ends_ms, ends = 0 if row is None else row.expires_at_ms, "the job ends without a result"
+    else:
+        ends_ms, ends = job.queued_at_ms + round(hub.settings.verify_wait_s * 1000), "it is accepted"
+    left = duration(max(0, ends_ms - hub.now_ms()) / 1000)
+    return f"{_capital(job.status)}. If none does, {ends} in {left}."
 
 
 def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
-    """Of those that wait for a node and cannot start now, why: for lists, so only of a few kinds of jobs."""
+    """Why jobs that wait for a node cannot start now. For lists, so only a few kinds of jobs are explained."""
+    fleet, backlog = hub.nodes.registry.fleet, hub.jobs.queue.backlog
     known: dict[Shape, explain.Explanation] = {}
     found: dict[str, str] = {}
     for job_id in job_ids:
-        if job_id not in hub.jobs.queue.backlog or hub.jobs.queue.backlog.ready_at_ms(job_id) is not None:
+        if job_id not in backlog or backlog.ready_at_ms(job_id) is not None:
             continue
-        shape = hub.jobs.queue.backlog.shape_of(job_id)
+        shape = backlog.shape_of(job_id)
         if shape.avoid_owners:
-            continue  # a result is there, and waits for somebody to confirm it: its status says so
+            continue  # it has a result that waits to be confirmed, as its status says
         if shape not in known:
             if len(known) == _KINDS_MAX:
                 continue
-            fleet = hub.nodes.registry.fleet
             known[shape] = explain.explain(fleet, explain.without_moot_price(fleet, shape))
         if not known[shape].eligible_now:
             found[job_id] = known[shape].sentence
     return found
-
-
-async def _has_succeeded(hub: Hub, principal: Principal, job_id: str) -> bool:
-    other = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
-    return other.state is JobState.SUCCEEDED
 
 
 def _plain(hub: Hub, job: JobDetail, sentence: str) -> WhyView:
@@ -132,7 +112,7 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
 
 async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
     needs = requirements_of(
-        await hosts.resolve(hub, principal.account_id, mesh_version.needs_of(hub, request.needs)),
+        await hosts.resolve(hub, principal.account_id, mesh_version.add_version(hub, request.needs)),
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,
@@ -144,10 +124,12 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         hosts=[
             NodeVerdictView.from_attributes(
                 verdict,
+                node_id=verdict.profile.node_id,
+                name=verdict.profile.name,
                 failed=[failure.text for failure in verdict.failed],
                 busy=bool(verdict.failed) and all(failure.busy for failure in verdict.failed),
-                tags=sorted(fleet.profile(verdict.node_id).tags),
-                mesh_version=fleet.profile(verdict.node_id).mesh_version,
+                tags=sorted(verdict.profile.tags),
+                mesh_version=verdict.profile.mesh_version,
             )
             for verdict in explain.preview(fleet, shape, request.limit)
         ],

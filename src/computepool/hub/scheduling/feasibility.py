@@ -1,4 +1,4 @@
-"""Jobs that no node could ever run: said when they are submitted, and refused where their submitter wants that."""
+"""Feasibility: whether any node could ever run a job. Infeasible jobs get a warning, or are refused if the submitter asks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.nodes.nodes import Profile
 
-#: Nodes that are looked at when none that is here could run a job.
-_AWAY_MAX = 50
+_AWAY_MAX = 50  #: nodes that are offline and compared with the job
 
 
 async def warning(hub: Hub, needs: Requirements, account: str, *, refuse: bool) -> str:
-    """What to tell the submitter of jobs that no connected node could run; empty for all others, at no cost.
+    """A warning for jobs that no connected node could run; empty for all others, at no cost.
 
-    Raises Conflict where such jobs are to be refused: not while a node that could run them is away, or nobody is here.
+    With `refuse`, raises Conflict instead, unless a node that could run them is offline, or no node is connected.
     """
     if hub.money.ceilings.is_possible(hub.nodes.registry.fleet, needs, account=account, now_ms=hub.now_ms()):
         return ""
@@ -33,7 +32,7 @@ async def warning(hub: Hub, needs: Requirements, account: str, *, refuse: bool) 
 
 
 async def explanation(hub: Hub, shape: Shape) -> Explanation:
-    """As `explain` has it, but a node that is away and could run it is named."""
+    """Like `explain`, but if a node that could run the job is offline, the sentence names it."""
     found = explain.explain(hub.nodes.registry.fleet, shape)
     away = "" if found.able else await _away(hub, shape)
     if not away:
@@ -46,8 +45,8 @@ async def explanation(hub: Hub, shape: Shape) -> Explanation:
 
 
 async def _away(hub: Hub, shape: Shape) -> str:
-    """The last of the nodes that could run it and are offline; empty if there is none."""
-    rows = await hub.store.read(lambda connection: node_rows.lately_seen(connection, limit=_AWAY_MAX))
+    """The node that could run it and went offline last, in words; empty if there is none."""
+    rows = await hub.store.read(lambda connection: node_rows.recently_seen(connection, limit=_AWAY_MAX))
     gone = [(row, since_ms) for row in rows if (since_ms := group_homes.offline_since(hub, row)) is not None]
     for row, since_ms in gone:
         fleet = Fleet()

@@ -1,4 +1,4 @@
-"""Grants: all that a node is told of an attempt that it is given."""
+"""Grants: everything that a node is told about an attempt that it is given."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def grant_of(
     lane: str,
     gpus: list[int],
     price: int,
-    kept: CheckpointRow | None,
+    checkpoint: CheckpointRow | None,
 ) -> Grant:
-    """`kept`: what the attempt goes on from. Not validated: it comes from the store, and is made for every attempt."""
-    money = holds.for_one_run(job) if kept is None else max(0, holds.for_one_run(job) - kept.spent)
+    """`checkpoint`: from which the attempt resumes. The grant is not validated, because all of it comes from the store."""
+    money = holds.for_one_run(job) if checkpoint is None else max(0, holds.for_one_run(job) - checkpoint.spent)
     return Grant.trusted(
         attempt_id=attempt_rows.attempt_id(job_id, attempt_no),
         attempt_no=attempt_no,
@@ -40,11 +40,11 @@ def grant_of(
         gpus=gpus,
         price=price,
         paid_ms=affordable_ms(price, money),
-        left_ms=None if kept is None else rules.left_ms(job.longest_ms, kept.covered_ms),
-        checkpoint=None if kept is None else _files(kept),
+        left_ms=None if checkpoint is None else rules.left_ms(job.longest_ms, checkpoint.covered_ms),
+        checkpoint=None if checkpoint is None else _files(checkpoint),
     )
 
 
-def _files(kept: CheckpointRow) -> list[OutputRef]:
-    files = json.loads(kept.files).items()
+def _files(checkpoint: CheckpointRow) -> list[OutputRef]:
+    files = json.loads(checkpoint.files).items()
     return [OutputRef(name=name, digest=digest, size=size) for name, (digest, size) in files]

@@ -1,4 +1,4 @@
-"""Housekeeping: silent nodes leave the registry, old codes and replies go, and files that nothing keeps."""
+"""Housekeeping: drops silent nodes from the registry, and deletes old codes, replies and files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from computepool.hub.notifications import rows as webhook_rows
 
 
 async def drop_silent(hub: Hub) -> None:
-    """Suspect, then offline by silence. Its attempts are taken back when their leases end, which is no earlier."""
-    hub.nodes.registry.doubt_quiet(hub.now_ms())
+    """Drop silent nodes from the registry. Their attempts expire when their leases end, which is no earlier."""
+    hub.nodes.registry.suspect_silent(hub.now_ms())
     lost = hub.nodes.registry.silent(hub.now_ms())
     if not lost:
         return
@@ -30,9 +30,9 @@ async def drop_silent(hub: Hub) -> None:
     await hub.store.write(unit)
     still = {id(session) for session in hub.nodes.registry.silent(hub.now_ms())}
     for session in lost:
-        if id(session) in still:  # the store may have taken its time, and the node spoken since
+        if id(session) in still:  # the node may have spoken during the write
             hub.nodes.registry.on_node_lost(session.node_id)
-    await known_nodes.refresh(hub)  # they may still come back to confirm a result
+    await known_nodes.refresh(hub)  # they may come back and could confirm results
 
 
 async def note_key_use(hub: Hub) -> None:
@@ -42,12 +42,14 @@ async def note_key_use(hub: Hub) -> None:
 
 
 async def prune(hub: Hub) -> None:
-    settings = hub.settings
+    keep_ms, webhook_keep_ms = (
+        round(keep_s * 1000) for keep_s in (hub.settings.idempotency_keep_s, hub.settings.webhook_keep_s)
+    )
 
     def unit(tx: Tx) -> None:
-        account_rows.prune_codes(tx, before_ms=tx.now_ms - round(settings.idempotency_keep_s * 1000))
-        webhook_rows.prune(tx, before_ms=tx.now_ms - round(settings.webhook_keep_s * 1000))
-        account_rows.prune_replies(tx, before_ms=tx.now_ms - round(settings.idempotency_keep_s * 1000))
+        account_rows.prune_codes(tx, before_ms=tx.now_ms - keep_ms)
+        account_rows.prune_replies(tx, before_ms=tx.now_ms - keep_ms)
+        webhook_rows.prune(tx, before_ms=tx.now_ms - webhook_keep_ms)
 
     await hub.store.write(unit)
     await garbage_collection.collect(hub)

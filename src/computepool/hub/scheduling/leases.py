@@ -1,7 +1,8 @@
-"""Renewing leases, taking back what silent nodes held, and not doing so right after a start."""
+"""Leases: renewed while their nodes speak, expired when they fall silent, and extended after a start of the hub."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
@@ -11,14 +12,13 @@ from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs.attempt_rows import OwnedAttempt
+from computepool.hub.jobs.attempt_rows import OwnedAttempt, job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows
-from computepool.hub.jobs.transitions import Effects, Settlement
+from computepool.hub.jobs.transactions import JobTx, Settlement, attempt_event
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.settlement import after_commit, follow_ups
+from computepool.hub.settlement import after_commit, follow_ups, retries
 from computepool.hub.settlement.verification import verification
-from computepool.hub.snapshot import Snapshot, write
 
 _BATCH = 1_000
 _HUB_FRESH_MS = 30_000
@@ -26,7 +26,7 @@ HUB_BEAT_MS = 10_000
 
 
 async def on_boot(hub: Hub) -> None:
-    """Nobody loses a lease because the hub was away, unless another hub was there all the time."""
+    """Extend all leases: no node loses one because the hub was away, unless another hub was there all the time."""
     grace_ms = hub.nodes.registry.rules.boot_grace_ms(hub.nodes.registry.interval_ms)
     hub_id, address = hub.process.hub_id, hub.settings.address
 
@@ -40,19 +40,21 @@ async def on_boot(hub: Hub) -> None:
 
 
 async def beat(hub: Hub) -> None:
-    await hub.store.write(
-        partial(account_rows.beat_hub, hub_id=hub.process.hub_id, address=hub.settings.address)
-    )
+    await hub.store.write(partial(account_rows.beat_hub, hub_id=hub.process.hub_id, address=hub.settings.address))
 
 
 async def note_seen(hub: Hub) -> None:
-    """The store learns now and then who is here: other hubs and people ask it."""
-    seen = {session.node_id: session.seen_ms for session in hub.nodes.registry.sessions}
+    """Record when each node was last heard of, for other hubs and for people."""
+    seen = _last_seen(hub)
     await hub.store.write(lambda tx: node_rows.touch_nodes(tx, seen))
 
 
+def _last_seen(hub: Hub) -> dict[str, int]:
+    return {session.node_id: session.seen_ms for session in hub.nodes.registry.sessions}
+
+
 async def renew(hub: Hub) -> None:
-    """One batched statement per interval for all nodes: their leases last from the last word they sent."""
+    """Extend the leases of all nodes in a few statements per interval; a lease counts from the node's last message."""
     now_ms = hub.now_ms()
     by_node = [
         (session.node_id, session.seen_ms, _still_allowed(hub, session, now_ms))
@@ -67,7 +69,8 @@ async def renew(hub: Hub) -> None:
 
 
 def _still_allowed(hub: Hub, session: NodeSession, now_ms: int) -> list[str]:
-    """A node that does not stop a job at its time limit gets no more time: the lease runs out, and the job goes elsewhere."""
+    """Attempts whose leases may be renewed. If a node does not stop a job at its time limit, the lease runs out and the job goes
+    elsewhere."""
     slack_ms = 2 * hub.nodes.registry.lease_ms
     allowed = []
     for attempt in session.attempts.values():
@@ -79,9 +82,9 @@ def _still_allowed(hub: Hub, session: NodeSession, now_ms: int) -> list[str]:
 
 
 def _renew(tx: Tx, part: list[tuple[str, int, list[str]]], *, lease_ms: int) -> list[tuple[str, str]]:
-    """Grouped by second, so that nodes that spoke together share a statement. Returns what is no longer alive.
+    """One statement for all nodes that spoke in the same second; returns the (node, attempt) pairs that are no longer live.
 
-    Rounded up: no lease is shorter than its node was told.
+    Seconds are rounded up, so that no lease is shorter than its node was told.
     """
     dead: list[tuple[str, str]] = []
     by_second: dict[int, list[tuple[str, str]]] = {}
@@ -95,33 +98,32 @@ def _renew(tx: Tx, part: list[tuple[str, int, list[str]]], *, lease_ms: int) -> 
 
 
 async def expire_overdue(hub: Hub) -> None:
-    """Attempts whose lease ended, whichever hub gave them; jobs that waited longer than their time to live, or for a host."""
+    """End attempts whose leases ended, whichever hub gave them, and jobs that waited for too long."""
     now_ms = hub.now_ms()
     settlements: list[Settlement] = []
     rows = await hub.store.read(
         lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
     )
-    spoken_for = _spoken_for(hub, now_ms) if rows else set()
-    ids = [row.id for row in rows if row.id not in spoken_for]
+    live = _recently_renewed(hub, now_ms) if rows else set()
+    ids = [row.id for row in rows if row.id not in live]
     if ids:
-        lost = partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST)
-        settlements.append(await write(hub, lost))
-    stale = await hub.store.read(
-        lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
-    )
+        _, settlement = await follow_ups.write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
+        settlements.append(settlement)
+    stale = await hub.store.read(lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH))
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
     stranded = await hub.store.read(
         lambda connection: checkpoint_rows.stranded(connection, before_ms=before_ms, limit=_BATCH)
     )
     if stale or stranded:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
-        settlements.append(await write(hub, expire))
-    for settlement in settlements:  # not before: what waits again, and for too long, must not be placed first
+        _, settlement = await follow_ups.write(hub, expire)
+        settlements.append(settlement)
+    for settlement in settlements:  # not before: a requeued job that has waited for too long must not be placed first
         await after_commit.follow(hub, settlement)
 
 
-def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
-    """Held by nodes that spoke within a lease. What they were told holds, also where the store has yet to hear of it."""
+def _recently_renewed(hub: Hub, now_ms: int) -> set[str]:
+    """Attempts of nodes that spoke within a lease. They keep what they were told, even if the store does not know it yet."""
     silent_ms = now_ms - hub.nodes.registry.lease_ms
     return {
         attempt_id
@@ -131,76 +133,50 @@ def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
     }
 
 
-def end_attempts(tx: Tx, snapshot: Snapshot, *, attempt_ids: list[str], reason: Reason) -> Settlement:
-    """Live attempts are over without a report: their jobs wait again, or fail if nodes kept being lost under them."""
-    effects = Effects()
-    jobs = job_rows.lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
+def end_attempts(tx: JobTx, *, attempt_ids: Sequence[str], reason: Reason) -> None:
+    """End live attempts that will not report: their jobs are queued again, or fail after too many lost nodes."""
+    jobs = job_rows.lock_jobs(tx, {job_id_of(id_) for id_ in attempt_ids})
     for attempt in attempt_rows.lock_attempts(tx, attempt_ids).values():
         job = jobs.get(attempt.job_id)
         if job is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
             continue
         if reason is Reason.LEASE_LOST and attempt.lease_until_ms >= tx.now_ms:
             continue  # renewed since it was read
-        _end_attempt(tx, snapshot, attempt, job=job, reason=reason, effects=effects)
-    return follow_ups.follow(tx, snapshot, effects)
+        _end_attempt(tx, job, attempt, reason=reason)
 
 
-def _end_attempt(
-    tx: Tx, snapshot: Snapshot, attempt: OwnedAttempt, *, job: JobRow, reason: Reason, effects: Effects
-) -> None:
+def _end_attempt(tx: JobTx, job: JobRow, attempt: OwnedAttempt, *, reason: Reason) -> None:
     if not attempt_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return
-    effects.ended.append((attempt.node_id, attempt.id))
-    tx.touch(f"node:{attempt.node_id}")
-    tx.emit(
-        actor="hub",
+    transitions.stop(tx, attempt.node_id, attempt.id)
+    attempt_event(
+        tx,
+        job,
+        attempt,
         action="attempt.expired",
-        account_id=job.account_id,
-        job_id=job.id,
-        attempt_id=attempt.id,
-        node_id=attempt.node_id,
         before=attempt.state,
         after=AttemptState.EXPIRED.value,
         reason=reason.value,
     )
-    if JobState(job.state) in TERMINAL or job.attempt_no != attempt.number:
-        return
-    limits = snapshot.settings.retry_limits(job.retries)
-    failure = transitions.judge_failure(tx, job, reason=reason, limits=limits, jitter=0.5)
-    if failure.gives_up and verification.believe_first(tx, snapshot, job, effects=effects):
-        return
-    number, node_id = attempt.number, attempt.node_id
-    transitions.apply_failure(
-        tx, job, failure, attempt_no=number, node_id=node_id, actor="hub", effects=effects
-    )
+    if JobState(job.state) not in TERMINAL and job.attempt_no == attempt.number:
+        retries.retry_or_fail(tx, job, attempt, reason=reason, actor="hub", jitter=0.5)
 
 
-def _expire_jobs(
-    tx: Tx, snapshot: Snapshot, *, job_ids: list[str], stranded: list[str], before_ms: int
-) -> Settlement:
-    effects = Effects()
+def _expire_jobs(tx: JobTx, *, job_ids: list[str], stranded: list[str], before_ms: int) -> None:
     for job in job_rows.lock_jobs(tx, stranded).values():
         if job.state == JobState.QUEUED and job.pinned and job.queued_at_ms < before_ms:
-            error = f"The host {job.pinned}, where it wanted to go on, did not take it in time."
-            reason = Reason.HOST_NOT_REACHED
-            transitions.finish(
-                tx, job, JobState.FAILED, actor="hub", reason=reason, effects=effects, error=error
-            )
+            error = f"The host {job.pinned}, where it was to resume, did not take it in time."
+            transitions.finish(tx, job, JobState.FAILED, actor="hub", reason=Reason.HOST_NOT_REACHED, error=error)
     for job in job_rows.lock_jobs(tx, job_ids).values():
         waits = job.state == JobState.QUEUED and not job.pinned and job.expires_at_ms < tx.now_ms
-        if not waits or verification.believe_first(tx, snapshot, job, effects=effects):
-            continue
-        reason = Reason.NOT_CONFIRMED if job.results else Reason.QUEUED_TOO_LONG
-        transitions.finish(tx, job, JobState.EXPIRED, actor="hub", reason=reason, effects=effects)
-    return follow_ups.follow(tx, snapshot, effects)
+        if waits and not verification.believe_first(tx, job):
+            reason = Reason.NOT_CONFIRMED if job.results else Reason.QUEUED_TOO_LONG
+            transitions.finish(tx, job, JobState.EXPIRED, actor="hub", reason=reason)
 
 
 async def on_stop(hub: Hub) -> None:
-    """A hub that stops on purpose says so, and whom it heard last: others need not wait to miss it."""
-    seen, hub_id = (
-        {session.node_id: session.seen_ms for session in hub.nodes.registry.sessions},
-        hub.process.hub_id,
-    )
+    """Record that this hub stops, and when it last heard of each node: other hubs need not wait until they miss it."""
+    seen, hub_id = _last_seen(hub), hub.process.hub_id
 
     def unit(tx: Tx) -> None:
         node_rows.touch_nodes(tx, seen)

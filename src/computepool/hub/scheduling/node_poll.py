@@ -1,8 +1,8 @@
-"""The long poll: what a node says of itself, and what it is given to do."""
+"""The nodes' long poll: heartbeat, renewal of leases, and request for work in one."""
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import Future
 from typing import Any
 
 from computepool.core.errors import Unauthenticated
@@ -12,9 +12,10 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs import attempt_rows, transitions
+from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import usage
+from computepool.hub.jobs.transactions import job_event
 from computepool.hub.nodes import group_homes, own_node
 from computepool.hub.nodes.owner import owner_rules
 from computepool.hub.scheduling import arrivals
@@ -27,20 +28,20 @@ _TOKEN_LIFE_S = 24 * 3600
 async def next_(
     hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True, address: str | None = None
 ) -> NextReply:
-    """Heartbeat, renewal and claim in one. A poll parks while there is nothing to say; a heartbeat only renews."""
+    """A poll waits while there is no news for the node; a heartbeat (`poll=False`) does not, and gets no work."""
     session = hub.nodes.registry.get(node.node_id)
     if session is None or session.boot_id != request.boot_id or request.profile is not None:
         if request.profile is None:
-            return _reply(hub, None, address=address, reregister=True)
+            return reply_to(hub, None, address=address, reregister=True)
         session = await arrivals.arrive(hub, node, request, profile=request.profile)
-    mine = _receive(hub, session, request, poll=poll)
+    mine = receive(hub, session, request, poll=poll)
     await _note_running(hub, session, request)
     if poll and not request.claim:
-        # It may be this node's last word: what was chosen for it before it said so is told now, or nobody runs it
-        # until its lease ends.
+        # It may be this node's last poll: jobs that were just chosen for it are delivered now, or they wait until their
+        # leases end.
         async with hub.jobs.queue.placing:
             pass
-    quiet = not _has_news(session) and not hub.process.stopping
+    quiet = not has_news(session) and not hub.process.stopping
     if poll and request.wait_ms and quiet and session.polls == mine:
         await _park(hub, session, request.wait_ms)
         if session.state is NodeState.REVOKED:
@@ -48,11 +49,8 @@ async def next_(
     if poll and session.home_due and session.polls == mine:
         await group_homes.load(hub, session)
     if poll and session.polls != mine:
-        return _reply(
-            hub, None, address=address
-        )  # a newer poll of the same node came: nobody listens to this one
-    reply = _reply(hub, session, address=address, deliver=poll)
-    reply = owner_rules.with_rules(reply, session, request)
+        return reply_to(hub, None, address=address)  # the node has begun a newer poll: nobody reads this reply
+    reply = news(hub, session, request, address=address, deliver=poll)
     if poll and request.stopping:
         await own_node.stop(hub, session)
     if request.profile is not None:
@@ -60,72 +58,69 @@ async def next_(
     return reply
 
 
-def _receive(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -> int:
-    """The number of the poll, which is the node's only one until a higher number is given."""
+def receive(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -> int:
+    """Record what the node says; returns the number of the poll. Only the node's newest poll gets news."""
     now_ms = hub.now_ms()
     session.seen_ms = now_ms
     holding = set(request.holding)
     session.cancel.update(id_ for id_ in holding if id_ not in session.attempts)
     if not poll:
-        # Only polls are sequential; a heartbeat may overtake the reply that carries a grant.
+        # Heartbeats, unlike polls, may overtake the reply that carries a grant.
         return session.polls
     session.wake()
-    session.waiter = None  # an older poll of the same node: its connection is gone
+    session.waiter = None  # of an older poll, whose connection is gone
     session.polls += 1
     session.polled_ms = now_ms
-    if (
-        session.state is NodeState.ACTIVE
-    ):  # else it does as it was told here, which says nothing of its own wish
+    if session.state is NodeState.ACTIVE:  # otherwise it asks for no work because the hub told it so
         session.claims = request.claim
     hub.nodes.registry.refresh(session, now_ms)
     waiting = set(session.outgoing)
     for attempt in session.attempts.values():
         if attempt.delivered and attempt.id not in holding and attempt.id not in waiting:
-            # The reply that carried it was lost on the way. It is still this node's: say it again.
+            # The reply that carried it was lost: deliver it again.
             attempt.delivered = False
             session.outgoing.append(attempt.id)
     return session.polls
 
 
-def _has_news(session: NodeSession) -> bool:
+def has_news(session: NodeSession) -> bool:
     unmeasured = session.measure and not session.measure_sent
     return bool(session.outgoing or session.cancel or unmeasured or session.home_due)
 
 
 async def _park(hub: Hub, session: NodeSession, wait_ms: int) -> None:
-    """Until there is news, the time is over, or a newer poll of the same node came."""
-    session.waiter = asyncio.get_running_loop().create_future()
-    waiter = session.waiter
-    timeout_s = min(wait_ms, hub.nodes.registry.interval_ms) / 1000
-    timer = asyncio.get_running_loop().call_later(timeout_s, _time_over, waiter)
+    """Wait until there is news, the time is over, or the node begins a newer poll."""
+    waiter, slot = begin_wait(hub, session, wait_ms)
     try:
         await waiter
     finally:
-        timer.cancel()
-        if session.waiter is waiter:
-            session.waiter = None
+        end_wait(hub, session, waiter, slot=slot)
 
 
-def _time_over(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+def begin_wait(hub: Hub, session: NodeSession, wait_ms: int) -> tuple[Future[None], int]:
+    timeout_s = min(wait_ms, hub.nodes.registry.interval_ms) / 1000
+    session.waiter, slot = hub.nodes.parking.park(timeout_s)
+    return session.waiter, slot
+
+
+def end_wait(hub: Hub, session: NodeSession, waiter: Future[None], *, slot: int) -> None:
+    hub.nodes.parking.leave(waiter, slot)
+    if session.waiter is waiter:
+        session.waiter = None
 
 
 async def _note_running(hub: Hub, session: NodeSession, request: NextRequest) -> None:
+    started, progress = [], {}
     for report in request.running:
-        if (attempt := session.attempts.get(report.attempt_id)) is not None:
-            attempt.last_report = report
+        attempt = session.attempts.get(report.attempt_id)
+        if attempt is None:
+            continue
+        attempt.last_report = report
+        if not attempt.running:
+            started.append(attempt.id)
+        if report.progress is not None:
+            progress[attempt.id] = report.progress
     usage.record(hub, session, request.running)
-    started = [
-        report.attempt_id
-        for report in request.running
-        if (attempt := session.attempts.get(report.attempt_id)) is not None and not attempt.running
-    ]
-    progress = {
-        report.attempt_id: report.progress
-        for report in request.running
-        if report.progress is not None and report.attempt_id in session.attempts
-    }
     if not started and not progress:
         return
     await hub.store.write(lambda tx: _write_running(tx, started, progress))
@@ -139,7 +134,7 @@ def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> No
         changed = attempt_rows.start_attempts(tx, sorted(started))
         jobs = {row.id: row for row in job_rows.get_jobs(tx.connection, [row.job_id for row in changed])}
         for row in changed:
-            transitions.job_event(
+            job_event(
                 tx,
                 jobs[row.job_id],
                 JobState.RUNNING,
@@ -154,13 +149,16 @@ def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> No
             tx.touch(f"job:{attempt_id.rpartition('-')[0]}")
 
 
-def _reply(
-    hub: Hub,
-    session: NodeSession | None,
-    *,
-    address: str | None,
-    deliver: bool = False,
-    reregister: bool = False,
+def news(
+    hub: Hub, session: NodeSession, request: NextRequest, *, address: str | None, deliver: bool = True
+) -> NextReply:
+    """The reply with all news, and with the owner's rules if the agent has others."""
+    reply = reply_to(hub, session, address=address, deliver=deliver)
+    return owner_rules.with_rules(reply, session, request)
+
+
+def reply_to(
+    hub: Hub, session: NodeSession | None, *, address: str | None, deliver: bool = False, reregister: bool = False
 ) -> NextReply:
     registry = hub.nodes.registry
     interval_ms = registry.interval_ms
@@ -196,9 +194,9 @@ def _reply(
 
 
 def _grant_fields(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
-    """The grants, their specs, and one token that binds them all to this node."""
+    """The grants, their specs, and one token that binds all of them to this node."""
     if not grants:
-        return {"grants": [], "specs": {}}  # said, because a default would be copied deeply for each poll
+        return {"grants": [], "specs": {}}  # explicitly, because pydantic would deep-copy a default for each poll
     now_s = hub.now_ms() // 1000
     token = JobToken(
         node_id=node_id,
@@ -206,8 +204,6 @@ def _grant_fields(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]
         issued_s=now_s,
         expires_s=now_s + _TOKEN_LIFE_S,
     )
-    specs = {
-        known.digest: known.body for grant in grants if (known := hub.jobs.specs.peek(grant.spec)) is not None
-    }
+    specs = {known.digest: known.body for grant in grants if (known := hub.jobs.specs.peek(grant.spec)) is not None}
     signed = sign_job_token(token, key=hub.identity.secrets.signing_key, kid=hub.identity.secrets.kid)
     return {"grants": grants, "specs": specs, "token": signed}

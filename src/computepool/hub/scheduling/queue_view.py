@@ -1,4 +1,4 @@
-"""The queue as people look at it: what each node that polls this hub holds and does, and what waits for one."""
+"""The view of the queue: what each node that polls this hub runs, and which jobs wait."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView, WaitingRow
 
-#: Attempts of one node that are listed, and of all of them together.
+#: Attempts listed for one node, and for all nodes together.
 _LEASES_SHOWN = 100
 _ROWS_READ = 2_000
 _SHAPES_SHOWN = 50
-#: Polls of nodes must not wait for a long list.
-_NODES_AT_ONCE = 50
+_NODES_AT_ONCE = 50  #: so that polls need not wait for a long list
 
 
 async def queue(hub: Hub, principal: Principal) -> bytes:
-    """A QueueView as JSON. Jobs are shown to their submitter and to admins only; others' count in the numbers.
+    """A QueueView as JSON. Jobs are listed only for their submitter and for administrators, but all are counted.
 
-    It is made a few nodes at a time, so that polls need not wait for it, and of an idle node only what changed.
+    The text of an idle node is cached.
     """
     shown = {
-        session.node_id: _visible(session, principal)
-        for session in hub.nodes.registry.sessions
-        if session.attempts
+        session.node_id: _visible(session, principal) for session in hub.nodes.registry.sessions if session.attempts
     }
     job_ids = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
     rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job_ids)) if job_ids else []
@@ -41,14 +38,11 @@ async def queue(hub: Hub, principal: Principal) -> bytes:
     for number, session in enumerate(hub.nodes.registry.sessions, start=1):
         if number % _NODES_AT_ONCE == 0:
             await asyncio.sleep(0)
-        if hub.nodes.registry.get(session.node_id) is session:  # it may have gone while others were looked at
+        if hub.nodes.registry.get(session.node_id) is session:  # it may have left in the meantime
             nodes.append(_line(hub, session, shown.get(session.node_id, []), jobs=jobs))
     backlog = hub.jobs.queue.backlog
     view = QueueView(
-        queued=len(backlog) - backlog.delayed,
-        delayed=backlog.delayed,
-        nodes=[],
-        waiting=await _waiting(hub, principal),
+        queued=len(backlog) - backlog.delayed, delayed=backlog.delayed, nodes=[], waiting=await _waiting(hub, principal)
     )
     head, found, tail = view.model_dump_json().encode().partition(b'"nodes":[')
     return head + found + b",".join(nodes) + tail
@@ -56,7 +50,7 @@ async def queue(hub: Hub, principal: Principal) -> bytes:
 
 def _line(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, JobRow]) -> bytes:
     status = hub.nodes.registry.status(session, hub.now_ms())
-    free = hub.nodes.registry.fleet.free(session.node_id)
+    free = hub.nodes.registry.fleet[session.node_id].free()
     if session.attempts:
         return _row(hub, session, shown, status=status, free=free, jobs=jobs).model_dump_json().encode()
     fields = (session.profile, session.state, status, free)
@@ -69,25 +63,17 @@ def _line(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dic
 
 
 def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
-    """What runs first, then what was there first."""
+    """Running attempts first, then the oldest."""
     seen = [
         attempt
         for attempt in session.attempts.values()
         if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.hub_job)
     ]
-    return sorted(seen, key=lambda attempt: (not attempt.running, attempt.since_ms, attempt.id))[
-        :_LEASES_SHOWN
-    ]
+    return sorted(seen, key=lambda attempt: (not attempt.running, attempt.since_ms, attempt.id))[:_LEASES_SHOWN]
 
 
 def _row(
-    hub: Hub,
-    session: NodeSession,
-    shown: list[LiveAttempt],
-    *,
-    status: NodeStatus,
-    free: Free,
-    jobs: dict[str, JobRow],
+    hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, status: NodeStatus, free: Free, jobs: dict[str, JobRow]
 ) -> QueueRow:
     profile, capacity = session.profile, session.profile.capacity
     running = sum(1 for attempt in session.attempts.values() if attempt.running)
@@ -136,9 +122,7 @@ def _lease(hub: Hub, attempt: LiveAttempt, job: JobRow | None) -> LeaseView:
 
 def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
     loads = [
-        attempt.last_report.load
-        for attempt in attempts
-        if attempt.last_report is not None and attempt.last_report.load
+        attempt.last_report.load for attempt in attempts if attempt.last_report is not None and attempt.last_report.load
     ]
     return LoadView(
         cpu_percent=sum(load.cpu_percent for load in loads),
@@ -155,7 +139,7 @@ async def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
     }
     most = sorted(shapes.items(), key=lambda item: -item[1])[:_SHAPES_SHOWN]
     rows = []
-    for shape, count in most:  # each looks at all nodes
+    for shape, count in most:  # each row reads all nodes
         rows.append(_waiting_row(hub, shape, count))
         await asyncio.sleep(0)
     return sorted(rows, key=lambda row: (row.able > 0, -row.queued))

@@ -1,38 +1,57 @@
-"""Follow-ups, in the same transaction, of hub jobs that are over and from results that were proven wrong.
-
-Called at the end of every unit that may end a job: what it does can end or begin others, so it goes on until nothing
-is left to do.
-"""
+"""Follow-ups, in the same transaction, of jobs and hub jobs that ended and of results that were proven wrong."""
 
 from __future__ import annotations
 
-from computepool.hub.db.session import Tx
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from computepool.hub.context import Hub
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs import transitions
-from computepool.hub.jobs.transitions import Effects, Settlement
-from computepool.hub.settlement import hub_jobs
+from computepool.hub.jobs import transactions, transitions
+from computepool.hub.jobs.transactions import JobTx, Settlement
+from computepool.hub.settlement import after_commit, hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, recheck_rows, rechecks, violations
 from computepool.hub.snapshot import Snapshot
 
+T = TypeVar("T")
 
-def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Settlement:
-    while effects.hub_jobs or effects.penalised or effects.ended_parents:
-        if effects.ended_parents:
-            parents, effects.ended_parents = effects.ended_parents, []
-            transitions.end_children(tx, parents, effects)
-            continue
-        if effects.penalised:
-            node_id = effects.penalised.pop(0)
+
+async def commit(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None = None) -> T:
+    """Run a unit that may end jobs, with its follow-ups, and bring the hub's memory in step with it."""
+    reply, settlement = await write(hub, unit, snapshot)
+    await after_commit.follow(hub, settlement)
+    return reply
+
+
+async def write(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None = None) -> tuple[T, Settlement]:
+    """The same, but the caller brings memory in step (`after_commit.follow`)."""
+    return await transactions.write(hub, partial(_with_follow_ups, unit), snapshot)
+
+
+def _with_follow_ups(unit: Callable[[JobTx], T], tx: JobTx) -> tuple[T, Settlement]:
+    reply = unit(tx)
+    run(tx)
+    return reply, tx.settlement
+
+
+def run(tx: JobTx) -> None:
+    """A follow-up can end or start further jobs, so this continues until nothing is left to do."""
+    while tx.ended_hub_jobs or tx.penalised or tx.ended_parents:
+        if tx.ended_parents:
+            parents, tx.ended_parents = tx.ended_parents, []
+            transitions.end_children(tx, parents)
+        elif tx.penalised:
+            node_id = tx.penalised.pop(0)
             violations.notify_owner(tx, node_id)
-            rechecks.start(tx, snapshot, node_id, effects=effects)
-            continue
-        hub_job = job_rows.get_job_full(tx.connection, effects.hub_jobs.pop(0))
-        assert hub_job is not None
-        kind, _, _ = hub_jobs.parts(hub_job.hub_job)
-        if kind == compare_jobs.KIND:
-            compare_jobs.on_answered(tx, snapshot, hub_job, effects=effects)
-        elif kind == recheck_rows.KIND:
-            rechecks.on_ended(tx, snapshot, hub_job, effects=effects)
+            rechecks.start(tx, node_id)
         else:
-            probes.on_ended(tx, snapshot, hub_job)
-    return effects.settlement()
+            _follow_hub_job(tx, tx.ended_hub_jobs.pop(0))
+
+
+def _follow_hub_job(tx: JobTx, job_id: str) -> None:
+    hub_job = job_rows.get_job_full(tx.connection, job_id)
+    assert hub_job is not None
+    kind, _, _ = hub_jobs.parts(hub_job.hub_job)
+    follow_up = {compare_jobs.KIND: compare_jobs.on_ended, recheck_rows.KIND: rechecks.on_ended}
+    follow_up.get(kind, probes.on_ended)(tx, hub_job)

@@ -1,24 +1,21 @@
-"""Faults of nodes: when an attempt that failed counts against its node, and how long the node cools off.
+"""Faults of nodes: when a failed attempt counts against its node, and how long the node cools off.
 
-A node that says it could not run a job may be broken, or the job may be poison. Only the owner's own job counts at once.
-A stranger's counts when another node has done it, unless its submitter had a hand in that run: else one free job could
-make any node cool off, or spoil its record.
+If a node says that it could not run a job, either the node is broken or the job is poison. Only the owner's own job counts
+at once. Another submitter's job counts when a node has done it, unless the submitter had a hand in that run: otherwise one
+free job could make any node cool off, or spoil its record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, Reason
 from computepool.core.trust.reputation import FAULT_ACTION, cool_off_ms
-from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs.attempt_rows import AttemptRow, UnableAttempt
+from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transactions import JobTx, attempt_event
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
-from computepool.hub.snapshot import Snapshot
+from computepool.hub.settlement.runs import Run
 
 
 def counts_at_once(reason: Reason, attempt: AttemptRow, job: JobRow) -> bool:
@@ -35,43 +32,22 @@ def cool_off_until(settings: Settings, faults: int, now_ms: int) -> int:
     return now_ms + rest_ms if rest_ms else 0
 
 
-def blame_unable(
-    tx: Tx,
-    snapshot: Snapshot,
-    job: JobRow,
-    *,
-    owners: AbstractSet[str],
-    chosen_by_pool: bool,
-    trusted: bool,
-    effects: Effects,
-) -> None:
-    """The job was done by nodes of `owners`, so those that could not run it may be at fault.
+def blame_unable(tx: JobTx, job: JobRow, *, done_by: Run, trusted: bool) -> None:
+    """The job was done, so nodes that could not run it may be at fault.
 
-    They cool off where the pool chose who did it, and their records show it (core/trust/reputation.py) where that result was
-    also subject to checks: a friend's node may claim anything.
+    They cool off if the pool chose the node that did it. Their records show the fault (core/trust/reputation.py) if the
+    result was also subject to checks (`trusted`): a node of the submitter's friend may claim anything.
     """
-    proven = chosen_by_pool and job.account_id not in owners
+    proven = not done_by.narrow and job.account_id not in done_by.owners
     for attempt in attempt_rows.unable(tx.connection, job.id):
         is_own = attempt.owner_id == job.account_id
         if proven and not is_own:
             faults = node_rows.count_fault(tx, attempt.node_id)
-            until_ms = cool_off_until(snapshot.settings, faults, tx.now_ms)
+            until_ms = cool_off_until(tx.snapshot.settings, faults, tx.now_ms)
             if until_ms:
-                node_rows.cool_off(tx, attempt.node_id, until_ms)
-                effects.resting[attempt.node_id] = until_ms
+                node_rows.set_node(tx, attempt.node_id, cool_off_until_ms=until_ms)
+                tx.settlement.cool_offs[attempt.node_id] = until_ms
                 tx.touch(f"node:{attempt.node_id}")
         if is_own or (proven and trusted):
-            _emit_fault(tx, job, attempt)
-
-
-def _emit_fault(tx: Tx, job: JobRow, attempt: UnableAttempt) -> None:
-    tx.emit(
-        actor="hub",
-        action=FAULT_ACTION,
-        account_id=job.account_id,
-        job_id=job.id,
-        attempt_id=attempt.id,
-        node_id=attempt.node_id,
-        after=AttemptState.FAILED.value,
-        reason=attempt.reason,
-    )
+            after = AttemptState.FAILED.value
+            attempt_event(tx, job, attempt, action=FAULT_ACTION, after=after, reason=attempt.reason)

@@ -1,4 +1,4 @@
-"""Results that wait, on their attempts' rows, to be compared with others before one of them becomes the job's."""
+"""Results that wait on their attempts' rows to be compared, until one of them becomes the job's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from sqlalchemy import Connection, bindparam, select, update
 from computepool.core.jobs.lifecycle import AttemptState, JobState
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import new_values, scalars, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, varying_specs
 from computepool.hub.jobs.attempt_rows import AttemptRow
@@ -30,39 +32,30 @@ def waiting(connection: Connection, job_id: str) -> list[AttemptRow]:
     return AttemptRow.all(connection.execute(statement))
 
 
-_CONCLUDE = (
+_CONCLUDE = Prepared(
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"))
-    .values(
-        state=bindparam("new_state"),
-        charge=bindparam("cost"),
-        billed_ms=bindparam("billed"),
-        result=None,
-        outputs=None,
-    )
+    .values(**new_values("state", "charge", "billed_ms"), result=None, outputs=None)
 )
 
 
 def conclude(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """What each came to. Their values are not needed any more: the job has the one that counts."""
-    if rows:
-        tx.connection.execute(_CONCLUDE, list(rows))
+    """How each attempt ended. Their values are dropped, because the job has the one that counts."""
+    _CONCLUDE.execute(tx.connection, rows)
 
 
 def count(tx: Tx, job_id: str, *, results: int, avoid_owners: str) -> None:
-    """One more result of a job that goes on."""
-    values = {"results": results, "avoid_owners": avoid_owners}
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+    """A job that goes on has one more result."""
+    set_where(tx, jobs, jobs.c.id == job_id, results=results, avoid_owners=avoid_owners)
 
 
-def go_on(tx: Tx, job_id: str, **changes: Any) -> None:
-    """A comparison is over, and there is no decision yet: it waits for another one, or for somebody to run it."""
-    values = {"queued_at_ms": tx.now_ms, "ready_at_ms": tx.now_ms, **changes}
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+def resume(tx: Tx, job_id: str, **changes: Any) -> None:
+    """A comparison ended without a decision: the job waits for the next comparison, or for another run."""
+    set_where(tx, jobs, jobs.c.id == job_id, **{"queued_at_ms": tx.now_ms, "ready_at_ms": tx.now_ms, **changes})
 
 
 def unconfirmed(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
-    """Jobs with a result that nobody confirmed since then, and that need not be confirmed."""
+    """Jobs with a result that nobody has confirmed since then, and that may be given out without a check."""
     statement = (
         select(jobs.c.id)
         .where(
@@ -76,7 +69,7 @@ def unconfirmed(connection: Connection, *, before_ms: int, limit: int) -> list[s
         .order_by(jobs.c.id)
         .limit(limit)
     )
-    return list(connection.execute(statement).scalars())
+    return scalars(connection, statement)
 
 
 def mark_varying(tx: Tx, *, account_id: str, spec_digest: str) -> None:
@@ -85,6 +78,6 @@ def mark_varying(tx: Tx, *, account_id: str, spec_digest: str) -> None:
 
 
 def varying(connection: Connection) -> set[tuple[str, str]]:
-    """Account and spec, whose results are never the same twice: running them again proves nothing."""
+    """Programs (account and spec) whose results differ from run to run: running them again proves nothing."""
     rows = connection.execute(select(varying_specs.c.account_id, varying_specs.c.spec_digest))
     return {(row.account_id, row.spec_digest) for row in rows}

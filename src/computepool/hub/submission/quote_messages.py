@@ -1,4 +1,4 @@
-"""A quote in plain sentences: what a person reads before deciding."""
+"""Sentences that explain a quote to people."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def sentences(view: QuoteView, request: QuoteRequest) -> list[str]:
         _checks(view),
         _balance(view),
         *_times(view),
+        _earns(view),
     ]
-    found.append(_earns(view))
     return [sentence for sentence in found if sentence]
 
 
@@ -32,9 +32,7 @@ def _who(view: QuoteView) -> str:
         return view.reason
     takers = counted(view.nodes_now, "node") if view.nodes_now else "No node"
     dear = f"; {view.nodes_too_expensive} of them not at this price" if view.nodes_too_expensive else ""
-    return (
-        f"{takers} would take it now, {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
-    )
+    return f"{takers} would take it now, {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
 
 
 def network(view: QuoteView) -> str:
@@ -45,7 +43,7 @@ def network(view: QuoteView) -> str:
 
 
 def _python(view: QuoteView, request: QuoteRequest) -> str:
-    """A function runs in the minor version of Python that it was pickled with, a script in one that it allows."""
+    """How many nodes have the Python version that the job needs."""
     if view.nodes_python is None or view.nodes_python == view.nodes:
         return ""
     version = f"Python {any_version(request.needs.requirements().pythons)}"
@@ -151,7 +149,7 @@ def _earns(view: QuoteView) -> str:
 
 
 def _span(ms: int) -> str:
-    """Two figures are enough for an expectation."""
+    """Rounded to two digits."""
     for size, unit, limit in ((1, "ms", 1_000), (1_000, "s", 90_000), (60_000, "min", 5_400_000)):
         if ms < limit:
             return f"{_short(ms, size)} {unit}"

@@ -1,4 +1,4 @@
-"""Quotes: what a job will cost, when it will start, and what a provider would earn by it. Computed nowhere else."""
+"""Quotes: what a job will cost, when it will start, and what a provider would earn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from computepool.core.money import ledger, pricing
 from computepool.core.money import terms as core_terms
 from computepool.core.money.pricing import PriceTable
 from computepool.core.money.terms import Terms
-from computepool.core.placement.outlook import Outlook, Stand, outlook, percentile
+from computepool.core.placement.outlook import OfferGroup, Outlook, outlook, percentile
 from computepool.core.resources import Requirements
 from computepool.core.trust.verification import VerificationPolicy
 from computepool.hub.context import Hub
@@ -26,7 +26,7 @@ from computepool.hub.submission import quote_messages, verification
 from computepool.protocol.jobs.jobs import requirements_of
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
 
-#: How far back history is asked.
+#: How far back history is read.
 _RUNS_MAX = 200
 _JOBS_LOOKED_AT = 5_000
 _LEASES_LOOKED_AT = 2_000
@@ -45,10 +45,10 @@ async def terms(
     budget: int | None,
     policy: VerificationPolicy,
 ) -> Terms:
-    """The ceiling of a submission and the money to set aside for it. Called for every one: it must stay quick.
+    """The ceiling of a submission and its hold. Called for every submission, so it must stay quick.
 
-    Where it names a node of the submitter's own it costs nothing, and a ceiling of 0 keeps it from all others,
-    whatever becomes of it: it moves only between own nodes, and who submits it again agrees to new terms.
+    A job that names a node of the submitter's own costs nothing. Its ceiling of 0 keeps it from all other nodes, even if
+    it moves.
     """
     fleet, now_ms = hub.nodes.registry.fleet, hub.now_ms()
     if await hosts.is_own(hub, account, requirements.node):
@@ -56,17 +56,12 @@ async def terms(
     elif max_price is not None:
         ceiling = max_price
     else:
-        ceiling = hub.money.ceilings.find(
-            fleet, hub.money.market, requirements, account=account, now_ms=now_ms
-        )
+        ceiling = hub.money.ceilings.find(fleet, hub.money.market, requirements, account=account, now_ms=now_ms)
     agreed = core_terms.agree(
         ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget, policy=policy
     )
     own_node = hub.money.ceilings.has_own(fleet, requirements, account=account, now_ms=now_ms)
     return replace(agreed, own_node=own_node)
-
-
-# quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,7 @@ class _History:
 
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
-    needs = await hosts.resolve(hub, principal.account_id, mesh_version.needs_of(hub, request.needs))
+    needs = await hosts.resolve(hub, principal.account_id, mesh_version.add_version(hub, request.needs))
     requirements = requirements_of(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
     account = principal.account_id
     agreed = await terms(
@@ -93,7 +88,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
     shape = shape_of(requirements, account, ceiling=agreed.ceiling)
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
     reason = "" if seen.able else (await feasibility.explanation(hub, shape)).sentence
-    zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})
+    zones = sorted({(group.offer.zone.tier, group.offer.zone.region) for group in seen.groups})
     history = await hub.store.read(
         lambda connection: _look_back(hub, connection, account, request=request, zones=zones)
     )
@@ -116,7 +111,7 @@ def _look_back(
 
 
 def _runs(connection: Connection, account: str, request: QuoteRequest) -> list[int]:
-    """Of the same spec; where there is none yet, of the same name."""
+    """Run times of the same spec, or else of the same name."""
     scope: dict[str, Any] = {"among": _JOBS_LOOKED_AT, "limit": _RUNS_MAX}
     runs: list[int] = []
     if request.spec_digest is not None:
@@ -126,11 +121,9 @@ def _runs(connection: Connection, account: str, request: QuoteRequest) -> list[i
     return runs
 
 
-def _view(
-    table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outlook, history: _History
-) -> QuoteView:
+def _view(table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outlook, history: _History) -> QuoteView:
     likely = seen.likely()
-    prices = [stand.offer.price for stand in likely]
+    prices = [group.offer.price for group in likely]
     low, high = (min(prices), max(prices)) if prices else (None, None)
     start, run = _start(seen, history.waits), _run(history.runs)
     missing = max(0, agreed.hold_total - history.balance)
@@ -156,7 +149,7 @@ def _view(
         nodes_now=seen.now,
         nodes_able=seen.able,
         nodes_too_expensive=seen.able - seen.agreed,
-        zones=[_zone(stand) for stand in seen.stands[:_ZONES_SHOWN]],
+        zones=[_zone(group) for group in seen.groups[:_ZONES_SHOWN]],
         start=start,
         run=run,
         finish=_finish(start, run),
@@ -167,16 +160,10 @@ def _view(
     )
 
 
-def _zone(stand: Stand) -> ZoneOffer:
-    offer = stand.offer
-    return ZoneOffer(
-        tier=offer.zone.tier,
-        region=offer.zone.region,
-        spot=offer.spot,
-        units=offer.units,
-        price=offer.price,
-        nodes_now=stand.now,
-        nodes_able=stand.able,
+def _zone(group: OfferGroup) -> ZoneOffer:
+    zone = group.offer.zone
+    return ZoneOffer.from_attributes(
+        group.offer, tier=zone.tier, region=zone.region, nodes_now=group.now, nodes_able=group.able
     )
 
 
@@ -216,7 +203,7 @@ def _estimate(ordered: list[int], text: str) -> Estimate:
 
 
 def _finish(start: Estimate, run: Estimate) -> Estimate:
-    """As if a long wait met a long run: for nine tenths rather late than early."""
+    """Adds the percentiles of wait and run, which for the 90th is rather too late than too early."""
     if start.p50_ms is None or run.p50_ms is None:
         return Estimate(text=start.text if start.p50_ms is None else run.text)
     return Estimate(
@@ -231,9 +218,9 @@ def _cost(price: int | None, ms: int | None, *, most: int) -> int | None:
     return None if price is None or ms is None else min(most, pricing.charge_of(price, ms))
 
 
-def _earnings(table: PriceTable, likely: list[Stand], *, run: Estimate, most: int) -> dict[str, int | None]:
-    """On somebody else's node; on one's own nothing moves."""
-    paid = [stand.offer.price for stand in likely if not stand.own]
+def _earnings(table: PriceTable, likely: list[OfferGroup], *, run: Estimate, most: int) -> dict[str, int | None]:
+    """For a node of another owner; on the submitter's own node nothing is paid."""
+    paid = [group.offer.price for group in likely if not group.own]
     if not paid:
         return {}
     cost = _cost(max(paid), run.p50_ms, most=most)

@@ -1,4 +1,4 @@
-"""A job once more, as a new one: the same spec and terms, submitted and priced as any other."""
+"""Resubmission: a job again as a new one, with the same spec and terms, submitted and priced like any other."""
 
 from __future__ import annotations
 
@@ -13,32 +13,28 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import comparison
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.jobs.rows import FullJobRow
 from computepool.protocol.jobs.jobs import CompareFunction, Item, JobSpec, ResubmitRequest, SubmitRequest
 
 _LONGEST_TTL_S = 90 * 24 * 3600
 
 
-async def request_for(
-    hub: Hub, principal: Principal, job_id: str, *, request: ResubmitRequest
-) -> SubmitRequest:
-    """What its submitter would send to have the same again. It is in no group: a group's keys are there once."""
+async def request_for(hub: Hub, principal: Principal, job_id: str, *, request: ResubmitRequest) -> SubmitRequest:
+    """The request that would submit the same job again. It names no group, because each key exists once in a group."""
     row = await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
-    access.check_owner(
-        principal, None if row is None or row.hub_job is not None else row.account_id, what="job"
-    )
+    access.check_owner(principal, None if row is None or row.hub_job is not None else row.account_id, what="job")
     assert row is not None
     if row.account_id != principal.account_id:
         raise Conflict("Only its submitter can resubmit a job: the new one is charged to whoever submits it.")
-    wish = comparison.wish_of(row)
-    digests = [row.spec_digest] + ([] if wish.function is None else [wish.function])
+    how = Comparison.of(row)
+    digests = [row.spec_digest] + ([] if how.function is None else [how.function])
     specs = await hub.jobs.specs.load(digests)
     if len(specs) < len(set(digests)):
         raise NotFound("The program of this job is no longer stored.")
     spec = specs[row.spec_digest].spec
-    compare = None if wish.function is None else specs[wish.function].spec
+    compare = None if how.function is None else specs[how.function].spec
     await hub.store.read(lambda connection: _check_kept(connection, row, spec=spec, compare=compare))
     try:
         return SubmitRequest(
@@ -55,39 +51,31 @@ async def request_for(
             retries=row.retries,
             ttl_s=min(_LONGEST_TTL_S, max(1.0, job_rows.ttl_ms_of(row) / 1000)),
             verify=row.verify,
-            compare=None if wish.within is None else str(wish),
+            compare=None if how.within is None else str(how),
             compare_function=None if compare is None else _function(compare),
             **(_same_terms(row) if request.terms == "same" else {}),
         )
     except ValidationError as error:
-        raise Conflict("This job was accepted under earlier rules, and would be refused now.") from error
+        raise Conflict("This job was accepted under earlier rules and would be refused now.") from error
 
 
 def _same_terms(row: FullJobRow) -> dict[str, int]:
-    """The ceiling it had; and its budget, where it had one: then less was set aside than the ceiling asks for."""
+    """Its ceiling; and its budget, if it had one: then its hold was less than the ceiling requires."""
     full = core_terms.agree(
-        ceiling=row.ceiling,
-        timeout_ms=row.longest_ms,
-        items=1,
-        budget=None,
-        policy=verifying.parse(row.verify),
+        ceiling=row.ceiling, timeout_ms=row.longest_ms, items=1, budget=None, policy=verifying.parse(row.verify)
     )
     limited = 0 < row.hold < full.hold_each
     return {"max_price": row.ceiling} | ({"budget": row.hold} if limited else {})
 
 
 def _function(spec: JobSpec) -> CompareFunction:
-    return CompareFunction(
-        function=spec.function, function_artifact=spec.function_artifact, python=spec.needs.python
-    )
+    return CompareFunction(function=spec.function, function_artifact=spec.function_artifact, python=spec.needs.python)
 
 
 def _check_kept(connection: Connection, row: FullJobRow, *, spec: JobSpec, compare: JobSpec | None) -> None:
-    """The files of finished jobs are kept for a time only."""
+    """Raises Conflict if its arguments or files were deleted, which happens some time after a job has finished."""
     if row.dropped_at_ms is not None and spec.kind in CALLED and row.payload_artifact is None:
-        raise Conflict(
-            "It cannot be resubmitted: its arguments are no longer stored. Send them with a new submission."
-        )
+        raise Conflict("It cannot be resubmitted: its arguments are no longer stored. Send them with a new submission.")
     needed = [(f"its input {file.name}", file.digest) for file in spec.inputs]
     needed += [("its arguments", row.payload_artifact)] if row.payload_artifact else []
     for called in (spec, compare):

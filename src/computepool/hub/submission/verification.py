@@ -1,29 +1,26 @@
-"""Terms of a submission for the verification of its results: by how many, and how they are compared."""
+"""Terms of a submission for the verification of its results: how many runs, and how they are compared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.core.trust import comparison, verification
 from computepool.core.trust.verification import Mode, VerificationPolicy
-from computepool.hub.jobs.comparison import EXACT, Comparison
+from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs.jobs import JobSpec, Needs, SubmitRequest, spec_digest
 
-_RAM_MB = 256, 1024  #: of a comparison, at least and at most
+_RAM_MB = 256, 1024  #: minimum and maximum for a comparison
 
 
 def policy_of(request: SubmitRequest, settings: Settings) -> VerificationPolicy:
     return policy(_verify(request), request.confidence, settings, host=request.spec.needs.host)
 
 
-def policy(
-    verify: str | None, confidence: float | None, settings: Settings, *, host: str | None
-) -> VerificationPolicy:
-    """What is asked for, or else what the operator wants."""
+def policy(verify: str | None, confidence: float | None, settings: Settings, *, host: str | None) -> VerificationPolicy:
+    """What the submitter asks for, or else the operator's default."""
     if confidence is not None:
         return verification.with_confidence(confidence)
     found = verification.parse(verify or settings.verify)
@@ -37,15 +34,10 @@ def policy(
 
 
 def _verify(request: SubmitRequest) -> str | None:
-    """Two runs of a sealed job never look alike to the hub, so nothing can be compared."""
+    """A sealed job is never verified, because to the hub two sealed results always differ."""
     if request.spec.seal_to is None:
         return request.verify
-    if (
-        request.verify not in (None, "none")
-        or request.confidence
-        or request.compare
-        or request.compare_function
-    ):
+    if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
         raise BadRequest(
             "The hub cannot read a sealed result, so it cannot verify it: remove verify and compare.",
             field="spec.seal_to",
@@ -53,17 +45,10 @@ def _verify(request: SubmitRequest) -> str | None:
     return "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedComparison:
-    """The wish of a submission, with the spec that must be stored with it."""
-
-    wish: Comparison = EXACT
-    spec: JobSpec | None = None
-
-
 def comparison_of(
     request: SubmitRequest, policy: VerificationPolicy, settings: Settings
-) -> RequestedComparison:
+) -> tuple[Comparison, JobSpec | None]:
+    """With the spec that calls the submitter's function, which must be stored with the jobs."""
     named = request.compare or request.compare_function
     if named and policy.mode is Mode.NONE:
         raise BadRequest(
@@ -71,16 +56,14 @@ def comparison_of(
             field="compare",
         )
     if request.compare_function is None:
-        return RequestedComparison(wish=Comparison(within=comparison.parse(request.compare or "exact")))
+        return Comparison(within=comparison.parse(request.compare or "exact")), None
     spec = _spec(request, timeout_s=settings.compare_timeout_s)
     longest_ms = round(spec.timeout_s * 1000)
-    return RequestedComparison(
-        wish=Comparison(function=spec_digest(spec.body()), longest_ms=longest_ms), spec=spec
-    )
+    return Comparison(function=spec_digest(spec.body()), longest_ms=longest_ms), spec
 
 
 def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
-    """A small job, only where the results themselves might have come from, with the same packages."""
+    """A small job with the same packages, for the same nodes as the job itself."""
     function, job = request.compare_function, request.spec
     assert function is not None
     kept = ("regions", "tags", "exclude_tags", "exclude_hosts", "properties", "isolation", "mesh_version")

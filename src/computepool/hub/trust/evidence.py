@@ -1,4 +1,4 @@
-"""Evidence behind a node's reputation, outcome by outcome, and what a node does now. Others' jobs are never named."""
+"""The evidence behind a node's reputation, outcome by outcome, and its current work. Others' jobs are never named."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.core.money.pricing import charge_of
 from computepool.core.resources import Requirements
@@ -27,50 +26,42 @@ from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow, NodeA
 _HOUR_MS = 3_600_000
 _SHOWN = 200
 _QUARTERS = 4
-_WORDS = {
+_SENTENCES = {
     Evidence.VERIFIED: "A result that agreed with another owner's node.",
-    Evidence.UNVERIFIED: "A job done; nobody checked the result.",
-    Evidence.NARROW: "A job done; its submitter left the pool no choice of nodes, so it makes no record.",
+    Evidence.UNVERIFIED: "A job done; the result was not checked.",
+    Evidence.NARROW: "A job done; its submitter left the pool no choice of nodes, so it does not count.",
     Evidence.CONFIRMED: "A result that was accepted earlier was checked, and agreed.",
     Evidence.REFUTED: "A result that was proven wrong, by nodes of other owners or by the node's own report.",
-    Evidence.PADDED: "A result that agreed, but took far longer than on the other node; its streak begins anew.",
-    Evidence.PROBE_RIGHT: "On probation, it was right about a job whose result was known.",
-    Evidence.PROBE_WRONG: "On probation, it was wrong about a job whose result was known.",
-    Evidence.PARDONED: "An administrator took its violations back.",
+    Evidence.PADDED: "A result that agreed, but took far longer than on the other node; the streak starts again.",
+    Evidence.PROBE_RIGHT: "On probation, it was right about a job with a known result.",
+    Evidence.PROBE_WRONG: "On probation, it was wrong about a job with a known result.",
+    Evidence.PARDONED: "An administrator cleared its violations.",
     Evidence.NODE_FAULT: "The node could not run a job.",
     Evidence.LEASE_LOST: "The node went silent, or restarted, with a job.",
-    Evidence.JOB_FAULT: "The job's own failure: it says nothing about the node.",
+    Evidence.JOB_FAULT: "The job itself failed, which says nothing about the node.",
 }
-_INHERITED = "It began with what counts against an earlier node of its owner."
+_INHERITED = "It inherited what counts against an earlier node of its owner."
 _TOGETHER = "Lost at the same moment as another job, which was counted."
 
 
-async def page(
-    hub: Hub, principal: Principal, node_id: str, *, after: str | None, limit: int
-) -> EvidencePage:
-    """Newest first. Exact for the owner and administrators; others see what happened and about when."""
+async def page(hub: Hub, principal: Principal, node_id: str, *, after: str | None, limit: int) -> EvidencePage:
+    """Newest first. Exact for the owner and administrators; others see what happened and roughly when."""
     before = None if after is None else cursors.read(hub, after, of=node_id) or 0
 
     def load(connection: Connection) -> tuple[NodeRow, list[EventRow], set[str], dict[str, str]]:
-        node = node_rows.get_node(connection, node_id)
-        if node is None:
-            raise NotFound("There is no such node.")
-        rows = list(outcome_rows.of_node(connection, node_id, before=before, limit=limit + 1))
-        verified = outcome_rows.verified_at_once(connection, [row.job_id for row in rows if row.job_id])
-        return (
-            node,
-            rows,
-            verified,
-            outcome_rows.kinds(connection, [row.job_id for row in rows if row.job_id]),
-        )
+        node = access.found(node_rows.get_node(connection, node_id), what="node")
+        rows = outcome_rows.of_node(connection, node_id, before=before, limit=limit + 1)
+        job_ids = [row.job_id for row in rows if row.job_id]
+        verified = outcome_rows.verified_at_once(connection, job_ids)
+        return node, rows, verified, outcome_rows.kinds(connection, job_ids)
 
     node, rows, verified, kinds = await hub.store.read(load)
     exact = access.may_manage(principal, node.account_id)
-    seen = _Reader(node=node, principal=principal, exact=exact, kinds=kinds, verified=verified)
+    reader = _Reader(node=node, principal=principal, exact=exact, kinds=kinds, verified=verified)
     return EvidencePage(
         node_id=node_id,
         exact=exact,
-        rows=list(seen.read(rows, limit=limit)),
+        rows=list(reader.read(rows, limit=limit)),
         next=cursors.seal(hub, rows[limit - 1].seq, of=node_id) if len(rows) > limit else None,
     )
 
@@ -81,34 +72,29 @@ class _Reader:
     principal: Principal
     exact: bool
     kinds: Mapping[str, str]
-    verified: set[str]  #: attempts whose success was told as verified: their job's success says nothing more
+    verified: set[str]  #: attempts counted when they were verified: their job's success does not count again
 
     def read(self, rows: Sequence[EventRow], *, limit: int) -> Iterator[EvidenceRow]:
-        """Of so many; what came before the last one is there to be looked at."""
+        """Of the first `limit` rows; each is judged with the row before it in time."""
         older = {row.seq: before for row, before in pairwise(rows)}
         for row in rows[:limit]:
-            event = row._asdict()
+            event, is_counted = row._asdict(), row.action == "job.succeeded" and row.attempt_id in self.verified
             if reputation.predecessor_of(event) is not None:
                 yield self._row(row, "inherited", _INHERITED)
-            elif reputation.node_of(event) == self.node.id and not self._is_counted(row):
+            elif reputation.node_of(event) == self.node.id and not is_counted:
                 yield self._outcome(row, event, before=older.get(row.seq))
-
-    def _is_counted(self, row: EventRow) -> bool:
-        return row.action == "job.succeeded" and row.attempt_id in self.verified
 
     def _outcome(self, row: EventRow, event: dict[str, Any], *, before: EventRow | None) -> EvidenceRow:
         outcome = reputation.read(event, owner=self.node.account_id)
         assert outcome is not None
         evidence = outcome.evidence
         lost = evidence is Evidence.LEASE_LOST
-        counted = not (
-            lost and before is not None and (before.action, before.at_ms) == (row.action, row.at_ms)
-        )
+        counted = not (lost and before is not None and (before.action, before.at_ms) == (row.action, row.at_ms))
         weight = WEIGHTS[evidence]
         return self._row(
             row,
             evidence.value,
-            _WORDS[evidence] if counted else _TOGETHER,
+            _SENTENCES[evidence] if counted else _TOGETHER,
             weight=weight.quarters / _QUARTERS if counted else 0,
             success=weight.success if weight.quarters else None,
             counted=counted and bool(weight.quarters),
@@ -118,17 +104,10 @@ class _Reader:
         )
 
     def _row(self, row: EventRow, evidence: str, sentence: str, **given: Any) -> EvidenceRow:
-        nothing = {
-            "weight": 0,
-            "success": None,
-            "counted": False,
-            "verified": False,
-            "violation": False,
-            "own": False,
-        }
-        fields = {**nothing, **given, "evidence": evidence, "sentence": sentence}
+        default = {"weight": 0, "success": None, "counted": False, "verified": False, "violation": False, "own": False}
+        fields = {**default, **given, "evidence": evidence, "sentence": sentence}
         if not self.exact:
-            # Not when to the minute, and whose: that would tell a stranger what somebody's jobs did, and where.
+            # Neither the minute nor whose job: that would tell others what someone's jobs did, and where.
             fields |= {"own": False, "at_ms": row.at_ms - row.at_ms % _HOUR_MS}
             mine = row.account_id == self.principal.account_id and row.job_id is not None
             return EvidenceRow(**fields, job_id=row.job_id if mine else None)
@@ -142,11 +121,8 @@ class _Reader:
         )
 
 
-# what it does now
-
-
 async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
-    """What a node holds, for its owner: what for, since when, and what it pays."""
+    """The attempts that a node holds, for its owner: what for, since when, and what they pay."""
 
     def load(connection: Connection) -> tuple[NodeRow, list[HeldAttempt], tuple[int, int]]:
         node = access.owned(principal, node_rows.get_node(connection, node_id), what="node")
@@ -156,20 +132,14 @@ async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
     node, rows, (running, leased) = await hub.store.read(load)
     specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     shown = [
-        _attempt(
-            hub,
-            row,
-            owner=node.account_id,
-            admin=principal.is_admin,
-            needs=specs[row.spec_digest].requirements,
-        )
+        _view(hub, row, owner=node.account_id, admin=principal.is_admin, needs=specs[row.spec_digest].requirements)
         for row in rows
     ]
     earns = sum(attempt.earns for attempt in shown)
     return NodeWork(node_id=node_id, running=running, leased=leased, attempts=shown, earns=earns)
 
 
-def _attempt(hub: Hub, row: HeldAttempt, *, owner: str, admin: bool, needs: Requirements) -> NodeAttempt:
+def _view(hub: Hub, row: HeldAttempt, *, owner: str, admin: bool, needs: Requirements) -> NodeAttempt:
     own = row.shown_account == owner
     net = 0 if own else hub.money.market.table.net_of(row.price)
     ran_ms = 0 if row.started_at_ms is None else max(0, hub.now_ms() - row.started_at_ms)

@@ -1,4 +1,4 @@
-"""Hardware truth in people's words: what a node claims, what was found, and why it is paid as something else."""
+"""Hardware truth for people: what a node claims, what was found, and why it is paid by another tier."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from computepool.core.trust.relative_speed import RelativeSpeed
 from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
 from computepool.protocol.nodes.hardware import HardwareView, MeasuredView, ScoresView
 
-TRIED_AGAIN = "Its jobs were too slow some time ago; its claim is tried again."
+TRIED_AGAIN = "Its jobs were too slow some time ago; its claim is being tried again."
 _GFLOPS_PER_TFLOPS = 1000
 
 
 def changes(before: Truth, after: Truth, claimed: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Tiers that are others now: before and after."""
+    """Tiers that changed: before and after."""
     if before.cpu_tier != after.cpu_tier:
         yield before.cpu_tier, after.cpu_tier
     held = before.gpu_tiers or tuple(claimed)
@@ -25,7 +25,7 @@ def changes(before: Truth, after: Truth, claimed: Sequence[str]) -> Iterator[tup
 
 
 def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
-    """Why a measurement changed a tier; nothing if it did not."""
+    """Why a measurement changed a tier; empty if it did not."""
     sentences = []
     if before.cpu_tier != after.cpu_tier:
         sentences.append(
@@ -41,21 +41,19 @@ def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
             sentences.append(f"Card {index} counts as {claim} again, as it claims.")
         elif gflops is not None and claim not in TIER_GFLOPS:
             sentences.append(
-                f"Card {index} ({claim}) is in no price table and did {_tflops(gflops)} TFLOPS: it counts as {new}, the best "
-                "of its family that it reaches."
+                f"Card {index} ({claim}) is in no price table and reached {_tflops(gflops)} TFLOPS: it counts as {new}, the "
+                "best of its family that it matches."
             )
         elif gflops is not None:
             sentences.append(
-                f"Card {index} claims {claim}, which does {_tflops(TIER_GFLOPS[claim])} TFLOPS, and did "
+                f"Card {index} claims {claim}, which reaches {_tflops(TIER_GFLOPS[claim])} TFLOPS, and reached "
                 f"{_tflops(gflops)}: it counts as {new}."
             )
     return " ".join(sentences)
 
 
 def after_comparing(before: Truth, after: Truth, *, tier: str, speed: RelativeSpeed) -> str:
-    counts = (
-        after.cpu_tier if before.cpu_tier != after.cpu_tier else ", ".join(dict.fromkeys(after.gpu_tiers))
-    )
+    counts = after.cpu_tier if before.cpu_tier != after.cpu_tier else ", ".join(dict.fromkeys(after.gpu_tiers))
     return (
         f"Its last {speed.jobs} jobs took {speed.slowdown:.1f} times as long as the same jobs on other nodes of {tier}: "
         f"it counts as {counts}."
@@ -67,7 +65,7 @@ def _tflops(gflops: int) -> str:
 
 
 def view(truth: Truth, claimed: Sequence[str]) -> HardwareView:
-    """`claimed`: the tiers of its cards by its own word."""
+    """`claimed`: the tiers that the node claims for its cards."""
     claim = max(claimed, key=speed_of, default=CPU_TIER)
     speed = truth.gpu_speed if claimed else truth.cpu_speed
     return HardwareView(
@@ -82,20 +80,19 @@ def view(truth: Truth, claimed: Sequence[str]) -> HardwareView:
         slowdown=round(speed.slowdown, 2) if speed.weight else None,
         compared_jobs=speed.jobs,
         history=[
-            MeasuredView(at_ms=at_ms, scores=ScoresView.from_attributes(scores))
-            for at_ms, scores in truth.history
+            MeasuredView(at_ms=at_ms, scores=ScoresView.from_attributes(scores)) for at_ms, scores in truth.history
         ],
     )
 
 
 def sentence(truth: Truth, claimed: Sequence[str]) -> str:
-    """For the node's owner: how its claim stands."""
+    """For the node's owner: whether the claim holds."""
     claim = ", ".join(dict.fromkeys(claimed)) or CPU_TIER
     if truth.standing is Standing.LOWERED:
         return truth.reason or f"It claims {claim} and counts as less."
     if truth.standing is Standing.MEASURED:
-        return truth.reason or f"No price table knows {claim}; it counts as what it was measured to do."
+        return truth.reason or f"No price table lists {claim}; it counts as what it was measured to reach."
     if truth.standing is Standing.CONFIRMED:
         return f"The measurements confirm its claim ({claim})."
     why = f" ({truth.notes[0]})" if truth.notes else ""
-    return f"It claims {claim}; this is not measured{why}."
+    return f"It claims {claim}; this has not been measured{why}."

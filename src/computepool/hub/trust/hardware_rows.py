@@ -1,11 +1,10 @@
-"""Knowledge of nodes' hardware, one row a node. Kept apart from `nodes`, which every poll may write."""
+"""Rows of hardware truth, one a node. They are apart from `nodes`, which every poll may write."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, select
 
 from computepool.core.trust.hardware import Truth, from_json, to_json
 from computepool.hub.db import dialect
@@ -13,24 +12,20 @@ from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import hardware
 
+_KNOWN = Prepared(
+    lambda connection: select(hardware.c.node_id, hardware.c.body).where(
+        dialect.among_ids(connection.dialect.name, hardware.c.node_id)
+    )
+)
+
 
 def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Truth]:
-    """Of the nodes of which anything is known."""
+    """Of the nodes that have a row."""
     rows = _KNOWN.rows(connection, **dialect.ids(connection, node_ids))
     return {node_id: from_json(body) for node_id, body in rows}
-
-
-def _known(connection: Connection) -> Select[Any]:
-    matching = dialect.among_ids(connection.dialect.name, hardware.c.node_id)
-    return select(hardware.c.node_id, hardware.c.body).where(matching)
-
-
-_KNOWN = Prepared(_known)
 
 
 def save(tx: Tx, known: Mapping[str, Truth]) -> None:
     rows = [{"node_id": node_id, "body": to_json(truth)} for node_id, truth in sorted(known.items())]
     if rows:
-        tx.connection.execute(
-            dialect.upsert(tx.connection, hardware, key=["node_id"], update=("body",)), rows
-        )
+        tx.connection.execute(dialect.upsert(tx.connection, hardware, key=["node_id"], update=("body",)), rows)

@@ -1,4 +1,4 @@
-"""Outcomes of one node by its events, and what it holds: for the page that shows where a reputation comes from."""
+"""A node's outcomes, from its events, and the attempts it holds: for its evidence page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust import reputation
 from computepool.hub.db import dialect
 from computepool.hub.db.event_rows import EventRow
-from computepool.hub.db.queries import by_key
+from computepool.hub.db.queries import before_cursor, by_key
 from computepool.hub.db.tables import IS_LIVE, attempts, events, jobs
 from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.jobs.rows import SHOWN_ACCOUNT
@@ -37,15 +37,13 @@ class HeldAttempt(TypedRow, of=(attempts, jobs, SHOWN_ACCOUNT)):
 
 
 def of_node(connection: Connection, node_id: str, *, before: int | None, limit: int) -> list[EventRow]:
-    """Events that may say something about it, newest first."""
-    statement = EventRow.select().where(events.c.node_id == node_id, events.c.action.in_(_ACTIONS))
-    if before is not None:
-        statement = statement.where(events.c.seq < before)
-    return EventRow.all(connection.execute(statement.order_by(events.c.seq.desc()).limit(limit)))
+    """Events that may count for the node's reputation, newest first."""
+    which = events.c.node_id == node_id, events.c.action.in_(_ACTIONS), before_cursor(events.c.seq, before)
+    return EventRow.all(connection.execute(EventRow.select().where(*which).order_by(events.c.seq.desc()).limit(limit)))
 
 
 def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]:
-    """Attempts at these jobs that were counted before their job's success was told."""
+    """Attempts at these jobs that were counted before the event of their job's success."""
     if not job_ids:
         return set()
     statement = select(events.c.attempt_id).where(
@@ -61,7 +59,7 @@ def kinds(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
 
 
 def held(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:
-    """Live attempts of a node: what runs first, then what was there first."""
+    """Live attempts of a node: running ones first, then the oldest."""
     waits = case((attempts.c.state == AttemptState.RUNNING.value, 0), else_=1)
     statement = (
         HeldAttempt.select()
@@ -74,7 +72,7 @@ def held(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttemp
 
 
 def count_held(connection: Connection, node_id: str) -> tuple[int, int]:
-    """Running, and given to it but not started."""
+    """The number that run, and the number that have not started."""
     statement = select(attempts.c.state).where(attempts.c.node_id == node_id, IS_LIVE)
     states = list(connection.execute(statement).scalars())
     running = sum(state == AttemptState.RUNNING for state in states)

@@ -1,38 +1,41 @@
-"""Nodes' reputations in the hub's memory and in people's words. What counts is decided in core/trust/reputation.py."""
+"""Nodes' reputations in memory and in views, pardons and reviews. What counts is decided in core/trust/reputation.py."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 
-from computepool.core.errors import NotFound
+from computepool.core.errors import Conflict
 from computepool.core.resources import NodeState
 from computepool.core.trust.discounting import ONE
 from computepool.core.trust.reputation import (
     NEWCOMER,
     PARDONED_ACTION,
-    VIOLATIONS_MAX,
     Reputation,
     exposure_cap,
     is_newcomer,
     newcomer_jobs_done,
 )
-from computepool.core.trust.violations import PROBES_RIGHT
+from computepool.core.trust.violations import PROBES_RIGHT, VIOLATIONS_MAX
 from computepool.core.words import counted
+from computepool.hub.approvals import rows as approval_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import reputation_rows
-from computepool.protocol.nodes.nodes import ReputationView
+from computepool.protocol.nodes.nodes import ReputationView, ReviewReply
 
 _BATCH = 500
 _DIGITS = 4
+_PENDING_MAX = 1_000
 
 
-def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
-    """Into the registry, for placements from now on. Nodes that are not here are asked about when they come."""
+def update_fleet(hub: Hub, changed: Mapping[str, Reputation]) -> None:
+    """Use these reputations for placements from now on. Those of absent nodes are read when the nodes arrive."""
     now_ms, fleet = hub.now_ms(), hub.nodes.registry.fleet
     needed, base = hub.settings.newcomer_jobs, hub.settings.exposure
     for node_id, reputation in changed.items():
@@ -46,13 +49,13 @@ def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
 
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
-    """What the store says now: when a node comes, and when another hub recorded something about it."""
+    """Read the stored reputations again: another hub may have recorded something about these nodes."""
     found = await hub.store.read(lambda connection: reputation_rows.load(connection, node_ids))
-    follow(hub, {node_id: found.get(node_id, NEWCOMER) for node_id in node_ids})
+    update_fleet(hub, {node_id: found.get(node_id, NEWCOMER) for node_id in node_ids})
 
 
 async def refresh_all(hub: Hub) -> None:
-    """Silence fades evidence, and a word of another hub may be lost: now and then, a few nodes at a time."""
+    """Regularly, in batches: evidence fades with time, and another hub's notification may be lost."""
     node_ids = [session.node_id for session in hub.nodes.registry.sessions]
     for start in range(0, len(node_ids), _BATCH):
         await refresh(hub, node_ids[start : start + _BATCH])
@@ -60,9 +63,9 @@ async def refresh_all(hub: Hub) -> None:
 
 
 def predecessor(tx: Tx, owner: str, *, offline_after_ms: int) -> str | None:
-    """Of an owner's nodes that are gone (revoked, or not heard for a while) or banned, the one that did worst.
+    """The worst of an owner's nodes that are gone (revoked, or silent for a while) or banned.
 
-    A new node may be one of them under a new key, which cannot be told: so it takes over what counts against that one.
+    A new node may be one of them under a new key, which the hub cannot detect; so it inherits what counts against that one.
     """
     now_ms, silent_ms = tx.now_ms, tx.now_ms - offline_after_ms
     gone = [
@@ -74,18 +77,38 @@ def predecessor(tx: Tx, owner: str, *, offline_after_ms: int) -> str | None:
 
 
 async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
-    """The operator takes a node's ban and its violations back; its streak begins anew. Nothing to pardon: nothing happens."""
+    """Lift a node's ban and clear its violations; its streak starts again. Does nothing if there is nothing to pardon."""
 
     def unit(tx: Tx) -> None:
-        row = node_rows.get_node(tx.connection, node_id)
-        if row is None:
-            raise NotFound("There is no such node.")
+        row = access.found(node_rows.get_node(tx.connection, node_id), what="node")
         known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
         if known.banned_at_ms or known.penalised_at_ms:
             emit_pardoned(tx, row, actor=admin.account_id)
 
     await hub.store.write(unit)
     hub.jobs.queue.wake()
+
+
+async def ask_review(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewReply:
+    """Request a review of a ban or a probation. An administrator who approves it pardons the node; the evidence against the
+    node is on its evidence page and in the events."""
+    clock, life_ms = hub.clock, round(hub.settings.approval_lifetime_s * 1000)
+
+    def unit(tx: Tx) -> ReviewReply:
+        node = access.owned(owner, node_rows.get_node(tx.connection, node_id), what="node")
+        known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+        if not (known.banned_at_ms or known.probation_at_ms):
+            raise Conflict("There is nothing to review: this node is neither banned nor on probation.")
+        waiting = approval_rows.list_pending(tx.connection, since_ms=tx.now_ms - life_ms, limit=_PENDING_MAX)
+        reviews = [json.loads(row.request) for row in waiting if row.kind == approval_rows.REVIEW]
+        if any(review["node_id"] == node_id for review in reviews):
+            raise Conflict("A review of this node was already requested and waits for an administrator.")
+        about = {"node_id": node_id, "name": node.name, "note": note}
+        details = {**about, "wrong": known.violation_count, "banned": bool(known.banned_at_ms)}
+        asker, kind = owner.account_id, approval_rows.REVIEW
+        return ReviewReply(approval_id=approval_rows.ask(tx, clock, asker, kind=kind, request=details))
+
+    return await hub.store.write(unit)
 
 
 def emit_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
@@ -113,16 +136,16 @@ def view(hub: Hub, reputation: Reputation) -> ReputationView:
 
 
 def sentence(view: ReputationView) -> str:
-    """For the node's owner: what it is worth, from what, and what a newcomer has to do."""
+    """For the node's owner: its score, the reasons, and what a newcomer has to do."""
     known = f"Reliability {view.score:.2f}"
     if view.changed_at_ms is None:
-        known += ": nothing is known of it yet."
+        known += ": it has no record yet."
     else:
         done = counted(view.successes, "job")
         lost = counted(view.failures, "failure")
         known += f", from {done} done and {lost} of its own."
     if view.banned_at_ms is not None:
-        return f"{known} It is banned: {view.violation_count} of its results were proven wrong. It works for its owner alone."
+        return f"{known} It is banned: {view.violation_count} of its results were proven wrong. It works only for its owner."
     if view.probation_at_ms is not None:
         return (
             f"{known} It is on probation, because {view.recent_violations} of its results were proven wrong: all of them are "

@@ -1,7 +1,7 @@
-"""Nodes' reputations: a cache of what the events say, brought up to date by the very transaction that writes the events.
+"""Rows of nodes' reputations: a cache of what the events add up to, updated by the transaction that writes the events.
 
-Called at the end of a transaction, while no other hub numbers events: so outcomes are counted in the order of the log,
-and counting them again in that order gives the same numbers.
+`write` runs at the end of a transaction, while no other hub can number events. So outcomes are counted in the order of the
+log, and a recount in that order gives the same numbers.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import asdict, fields
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Select, delete, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from computepool.core.trust import reputation
 from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import differences
 from computepool.hub.db.reputation_tables import reputations
 from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
-#: What of an event is read.
 _COLUMNS = (
     events.c.action,
     events.c.actor,
@@ -36,11 +36,25 @@ _COLUMNS = (
 )
 _COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
 _STREAM_ROWS = 2_000
+_STORED = [reputations.c[name] for name in _FIELDS]
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
+_LOAD = Prepared(
+    lambda connection: select(reputations.c.node_id, *_STORED).where(
+        dialect.among_ids(connection.dialect.name, reputations.c.node_id)
+    )
+)
+#: With their owners; also nodes without a record.
+_KNOWN = Prepared(
+    lambda connection: (
+        select(nodes.c.id, nodes.c.account_id, *_STORED)
+        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
+        .where(dialect.among_ids(connection.dialect.name, nodes.c.id))
+    )
+)
 
 
 def write(tx: Tx, commit: Commit) -> None:
-    """Let the transaction's events count, which are in the order of their numbers."""
+    """Count the transaction's events, in the order of their numbers."""
     connection = tx.connection
     once = reputation.counted_once(event for event in tx.events if event["action"] in reputation.ACTIONS)
     about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
@@ -78,70 +92,43 @@ def _fold(
 
 
 def _fields_that_count(about: tuple[str, Mapping[str, Any]]) -> tuple[Any, ...]:
-    """All that counts of an event. The many successes of a batch say the same, one after the other."""
+    """Everything in an event that counts. Most successes of a batch are alike and follow one another."""
     node_id, event = about
     return (node_id, event["action"], event["reason"], event["account_id"], event["at_ms"], event["data"])
 
 
-def _columns() -> list[Column[Any]]:
-    return [reputations.c[name] for name in _FIELDS]
-
-
-def _known(connection: Connection) -> Select[Any]:
-    return (
-        select(nodes.c.id, nodes.c.account_id, *_columns())
-        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
-        .where(dialect.among_ids(connection.dialect.name, nodes.c.id))
-    )
-
-
-_KNOWN = Prepared(_known)
-
-
 def _from_values(values: Sequence[Any]) -> Reputation:
-    """In the order of the fields; the first is empty where nothing is known."""
+    """`values`: in the order of the fields; None without a record."""
     return NEWCOMER if values[0] is None else Reputation(**dict(zip(_FIELDS, values, strict=True)))
 
 
-def _from_row(row: Row[Any]) -> Reputation:
-    return _from_values([row._mapping[name] for name in _FIELDS])
-
-
 def save(connection: Connection, changed: Mapping[str, Reputation]) -> None:
-    """In sorted order, as everywhere where rows are locked."""
+    """In sorted order, as wherever rows are locked."""
     rows = [{"node_id": node_id, **asdict(now)} for node_id, now in sorted(changed.items())]
     if rows:
         _SAVE.execute(connection, rows)
 
 
 def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputation]:
-    """Of the nodes that have had outcomes; the others are newcomers."""
+    """Reputations of the nodes with a record; the others are newcomers."""
     rows = _LOAD.rows(connection, **dialect.ids(connection, node_ids))
     return {node_id: _from_values(values) for node_id, *values in rows}
 
 
-def _load(connection: Connection) -> Select[Any]:
-    matching = dialect.among_ids(connection.dialect.name, reputations.c.node_id)
-    return select(reputations.c.node_id, *_columns()).where(matching)
-
-
-_LOAD = Prepared(_load)
-
-
 def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, int, Reputation]]:
-    """The owner's nodes of which something is known: id, state, when it was heard last, and what is known."""
+    """Of the owner's nodes with a record: id, state, when last seen, and reputation."""
     statement = (
-        select(nodes.c.id, nodes.c.state, nodes.c.last_seen_ms, *_columns())
+        select(nodes.c.id, nodes.c.state, nodes.c.last_seen_ms, *_STORED)
         .join(reputations, reputations.c.node_id == nodes.c.id)
         .where(nodes.c.account_id == account_id)
         .order_by(nodes.c.id)
     )
     rows = connection.execute(statement)
-    return [(row.id, row.state, row.last_seen_ms or 0, _from_row(row)) for row in rows]
+    return [(id_, state, seen_ms or 0, _from_values(values)) for id_, state, seen_ms, *values in rows]
 
 
 def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:
-    """Those of these owners who have a node with so many verified days, and none with a wrong result since then."""
+    """Those of the owners with a node that has this many verified days, and no node with a wrong result since then."""
     matching = dialect.among(connection, nodes.c.account_id, accounts)
     statement = (
         select(nodes.c.account_id)
@@ -158,7 +145,7 @@ def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean
 
 
 def recount(connection: Connection) -> dict[str, Reputation]:
-    """Everybody's, from the events alone. Reads the whole log once, some rows at a time."""
+    """Every node's reputation, from the events alone. Reads the whole log once, in batches."""
     owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
     matching = select(*_COLUMNS).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
     rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
@@ -173,11 +160,7 @@ def rebuild(connection: Connection) -> None:
 
 
 def differing(connection: Connection) -> list[str]:
-    """Nodes whose stored reputation is not what their events say."""
-    stored = {row.node_id: _from_row(row) for row in connection.execute(select(reputations))}
-    found = recount(connection)
-    return sorted(
-        node_id
-        for node_id in stored.keys() | found.keys()
-        if stored.get(node_id, NEWCOMER) != found.get(node_id, NEWCOMER)
-    )
+    """Nodes whose stored reputation differs from what their events add up to."""
+    rows = connection.execute(select(reputations.c.node_id, *_STORED))
+    stored = {node_id: _from_values(values) for node_id, *values in rows}
+    return differences(stored, recount(connection), default=NEWCOMER)

@@ -1,20 +1,20 @@
-"""Submitter reputation: a cache of what the events say, like the nodes' reputations and written with them."""
+"""Rows of submitters' reputations: a cache of what the events add up to, written with them like the nodes' reputations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, select
+from sqlalchemy import Connection, delete, select
 
 from computepool.core.trust import submitter_reputation
 from computepool.core.trust.submitter_reputation import UNKNOWN, SubmitterEvent, SubmitterReputation
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import differences
 from computepool.hub.db.reputation_tables import submitter_reputations
 from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
@@ -32,19 +32,23 @@ _COLUMNS = (
 )
 _COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
 _STREAM_ROWS = 2_000
+_SELECT = select(submitter_reputations.c.account_id, *(submitter_reputations.c[name] for name in _FIELDS))
+_KNOWN = Prepared(
+    lambda connection: _SELECT.where(dialect.among_ids(connection.dialect.name, submitter_reputations.c.account_id))
+)
 _SAVE = Prepared(
     lambda connection: dialect.upsert(connection, submitter_reputations, key=("account_id",), update=_FIELDS)
 )
 
 
 class SubmitterCounts:
-    """Remembers whose the nodes are, which never changes: a pool of one owner asks the database once."""
+    """Caches the owners of nodes, which never change: a pool of one owner reads them once."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
+        self._owners: dict[str, str] = {}  # used by the writer thread alone
 
     def write(self, tx: Tx, commit: Commit) -> None:
-        """Let the transaction's events count, in the order of their numbers."""
+        """Count the transaction's events, in the order of their numbers."""
         runs = list(_read(tx.events))
         if not runs:
             return
@@ -54,15 +58,17 @@ class SubmitterCounts:
         foreign = [(run, times) for run, times in runs if _counts(run, owners)]
         if not foreign:
             return
-        matching = dialect.ids(connection, {run.account_id for run, _ in foreign})
-        rows = connection.execute(_select_known(connection.dialect.name), matching)
-        before = {row.account_id: _from_row(row) for row in rows}
-        commit.submitters = _fold(foreign, before)
+        rows = _KNOWN.rows(connection, **dialect.ids(connection, {run.account_id for run, _ in foreign}))
+        commit.submitters = _fold(foreign, _by_account(rows))
         save(connection, commit.submitters)
 
 
+#: Everything in an event that counts.
+_fields_that_count = itemgetter(*_COLUMN_NAMES)
+
+
 def _read(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[SubmitterEvent, int]]:
-    """What the events say, and how many in a row say the same: those of a batch mostly do."""
+    """What the events say, and how many in a row say the same, as most of a batch do."""
     counted = (event for event in events if event["action"] in submitter_reputation.ACTIONS)
     for _, alike in groupby(counted, key=_fields_that_count):
         first, *more = alike
@@ -70,17 +76,8 @@ def _read(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[SubmitterEvent,
             yield run, 1 + len(more)
 
 
-#: All that counts of an event.
-_fields_that_count = itemgetter(*_COLUMN_NAMES)
-
-
-@cache
-def _select_known(name: str) -> Select[Any]:
-    return select(submitter_reputations).where(dialect.among_ids(name, submitter_reputations.c.account_id))
-
-
 def _counts(run: SubmitterEvent, owners: Mapping[str, str]) -> bool:
-    """On a node of somebody else; an actor that is no node (the hub) has none."""
+    """Whether it ran on another owner's node. An actor that is no node (the hub) does not count."""
     return owners.get(run.node_id, run.account_id) != run.account_id
 
 
@@ -100,33 +97,21 @@ def save(connection: Connection, changed: Mapping[str, SubmitterReputation]) -> 
         _SAVE.execute(connection, rows)
 
 
-def load(connection: Connection, accounts: Iterable[str]) -> dict[str, SubmitterReputation]:
-    """Of those that had jobs on nodes of others."""
-    matching = dialect.among(connection, submitter_reputations.c.account_id, sorted(accounts))
-    rows = connection.execute(select(submitter_reputations).where(matching))
-    return {row.account_id: _from_row(row) for row in rows}
-
-
 def changed_since(connection: Connection, since_ms: int) -> dict[str, SubmitterReputation]:
-    """By this clock or another hub's."""
-    rows = connection.execute(
-        select(submitter_reputations).where(submitter_reputations.c.changed_at_ms >= since_ms)
-    )
-    return {row.account_id: _from_row(row) for row in rows}
+    """By the clock of whichever hub recorded the change."""
+    rows = connection.execute(_SELECT.where(submitter_reputations.c.changed_at_ms >= since_ms))
+    return _by_account(rows)
 
 
-def _from_row(row: Row[Any]) -> SubmitterReputation:
-    return SubmitterReputation(**{name: row._mapping[name] for name in _FIELDS})
+def _by_account(rows: Iterable[Sequence[Any]]) -> dict[str, SubmitterReputation]:
+    """From rows of `_SELECT`."""
+    return {id_: SubmitterReputation(**dict(zip(_FIELDS, values, strict=True))) for id_, *values in rows}
 
 
 def recount(connection: Connection) -> dict[str, SubmitterReputation]:
-    """Everybody's, from the events alone."""
+    """Every submitter's reputation, from the events alone."""
     owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
-    matching = (
-        select(*_COLUMNS)
-        .where(events.c.action.in_(sorted(submitter_reputation.ACTIONS)))
-        .order_by(events.c.seq)
-    )
+    matching = select(*_COLUMNS).where(events.c.action.in_(sorted(submitter_reputation.ACTIONS))).order_by(events.c.seq)
     rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
     runs = _read(dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
     return _fold(((run, times) for run, times in runs if _counts(run, owners)), {})
@@ -138,10 +123,5 @@ def rebuild(connection: Connection) -> None:
 
 
 def differing(connection: Connection) -> list[str]:
-    """Accounts whose stored reputation is not what their events say."""
-    stored, found = changed_since(connection, 0), recount(connection)
-    return sorted(
-        account_id
-        for account_id in stored.keys() | found.keys()
-        if stored.get(account_id, UNKNOWN) != found.get(account_id, UNKNOWN)
-    )
+    """Accounts whose stored reputation differs from what their events add up to."""
+    return differences(changed_since(connection, 0), recount(connection), default=UNKNOWN)

@@ -1,7 +1,7 @@
-"""Several items in one job: how their arguments travel, and how their answers come back.
+"""Bundles, which are jobs of several items: the encoding of their arguments and of their answers.
 
-It is copied into sandboxes by itself, beside values.py, so it uses the standard library only. An answer is an encoded
-list with a pair for each item, so that whoever reads the job's result with values.py sees what came of each.
+This module is copied into sandboxes next to values.py, so it uses only the standard library. An answer is an encoded list
+with a pair for each item, so that readers of the job's result see the outcome of each item.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Any
 
 from computepool.protocol.values import values
 
-#: First byte of a payload that holds several items. No pickle and no encoded list begins with it.
+#: The first byte of a payload with several items. No pickle and no encoded list begins with it.
 MARK = b"*"
-#: First part of an item's answer: what it returned follows, or the traceback of what it raised.
+#: The first part of an item's answer. The returned value follows, or the traceback of the exception.
 VALUE, RAISED = 0, 1
-#: Made by `read` alone, of an answer that is there and cannot be decoded here; the error follows.
+#: Only from `read`, for an answer that cannot be decoded here. The error follows.
 UNREADABLE = -1
-#: What a bundle fails with when one of its items left files: files belong to one item, so each runs by itself then.
+#: The error of a bundle in which an item wrote files. Files belong to one item, so each item then runs by itself.
 WROTE_OUTPUTS = "an item of the bundle wrote to the outputs folder"
 
 _SIZE = struct.Struct(">I")
-#: What may follow each number; no text can hold an Exception.
+#: The type that follows each number. No text decodes to an Exception.
 _PROPER: dict[int, type] = {VALUE: object, RAISED: str, UNREADABLE: Exception}
+_NO_ANSWER = "the result does not answer every item"
 
 
 def pack(items: Sequence[bytes]) -> bytes:
@@ -32,7 +33,7 @@ def pack(items: Sequence[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """Raises ValueError for anything that `pack` would not have made."""
+    """Raises ValueError for anything that `pack` could not have produced."""
     items = []
     place = len(MARK)
     while place < len(data):
@@ -45,12 +46,12 @@ def unpack(data: bytes) -> list[bytes]:
         items.append(data[place : place + size])
         place += size
     if data[: len(MARK)] != MARK or not items:
-        raise ValueError("this is no bundle")
+        raise ValueError("this is not a bundle")
     return items
 
 
 def returned(text: str) -> str:
-    """The answer of an item whose encoded value is `text`."""
+    """The answer of an item that returned a value, given its encoding."""
     return f"[{VALUE},{text}]"
 
 
@@ -63,28 +64,29 @@ def answer(parts: Sequence[str]) -> str:
 
 
 def read(text: str, count: int, *, allow_pickle: bool) -> list[tuple[int, Any]]:
-    """What came of each item: VALUE and what it returned, RAISED and a traceback, or UNREADABLE and why.
+    """The outcome of each item: VALUE and the returned value, RAISED and a traceback, or UNREADABLE and the error.
 
-    Raises ValueError when it is no answer to `count` items. One that cannot be read spoils no other.
+    Raises ValueError if this is not an answer to `count` items. An unreadable outcome does not affect the others.
     """
     try:
         tree = values.decode(text, allow_pickle=allow_pickle)
-    except Exception:  # noqa: BLE001 - a pickled value raises what it likes; each is tried by itself
+    except Exception:  # noqa: BLE001 - a pickled value may raise anything, so each is decoded separately
         tree = [_read_one(part, allow_pickle) for part in _parts(text)]
     if type(tree) is not list or len(tree) != count:
-        raise ValueError("the result does not answer every item")
+        raise ValueError(_NO_ANSWER)
     for pair in tree:
         if type(pair) not in (list, tuple) or len(pair) != 2 or type(pair[0]) is not int:
-            raise ValueError("the result does not answer every item")
+            raise ValueError(_NO_ANSWER)
         if pair[0] not in _PROPER or not isinstance(pair[1], _PROPER[pair[0]]):
-            raise ValueError("the result does not answer every item")
+            raise ValueError(_NO_ANSWER)
     return [(kind, value) for kind, value in tree]
 
 
 def each(text: str, count: int) -> list[tuple[int, str]] | None:
-    """VALUE and the item's own encoded value, or RAISED and the traceback. None: this is no answer to `count` items.
+    """VALUE and the item's encoded value, or RAISED and the traceback. None if this is not an answer to `count` items.
 
-    Nothing is decoded, so it is for those who pass results on."""
+    Decodes nothing; for code that only passes results on.
+    """
     try:
         tree = _parts(text)
     except ValueError:
@@ -108,9 +110,9 @@ def _parts(text: str) -> list[Any]:
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("the result does not answer every item") from None
+        raise ValueError(_NO_ANSWER) from None
     if type(tree) is not list:
-        raise ValueError("the result does not answer every item")
+        raise ValueError(_NO_ANSWER)
     return tree
 
 

@@ -1,4 +1,4 @@
-"""Checks and comparisons of results, as one word each."""
+"""Text forms of verification policies and comparisons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 
 def _known_comparison(text: str) -> str:
-    """Which numbers make sense is the hub's affair."""
+    """Check the form only; the hub checks the numbers."""
     if not _COMPARISON.fullmatch(text):
         raise ValueError("write exact, tolerance:REL or tolerance:REL,ABS, for example tolerance:1e-6")
     return text
@@ -24,9 +24,9 @@ def _known_check(text: str) -> str:
 
 
 def check_one_way(verify: str | None, confidence: float | None) -> None:
-    """One of the two would be dropped without a word."""
+    """Refuse both, because one of them would be ignored silently."""
     if verify is not None and confidence is not None:
-        raise ValueError("results are checked by verify or by confidence, not by both")
+        raise ValueError("use either verify or confidence, not both")
 
 
 _CHECK = r"^(none|adaptive|quorum:[2-5]|confidence:0\.\d{1,6})$"

@@ -1,7 +1,7 @@
-"""Requests of a running job to the hub, through its node: jobs and groups of its own, and messages to its collector.
+"""Requests of a running job to the hub, through its node: child jobs and groups, and messages to its collector.
 
-`seq` numbers the calls of an attempt. The same call of a job, by number and content, has one effect, whichever of its
-attempts makes it: one that starts again finds the jobs that the one before submitted.
+`seq` numbers the calls of an attempt. Calls of a job with the same number and content have one effect, whichever attempt
+makes them. So an attempt that starts again finds the jobs that an earlier one submitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ChildrenRequest(Request):
 
     seq: CallSeq
     request: SubmitRequest
-    detached: bool = False  #: they go on if their parent does not succeed
+    detached: bool = False  #: they continue if their parent does not succeed
 
 
 class ChildGroupRequest(Request):
@@ -41,20 +41,20 @@ class MessageRequest(Request):
 
 
 class MessageReply(Reply):
-    number: int  #: in its group, in the order in which messages came
+    number: int  #: its number in the group, in order of arrival
 
 
 class MessageView(Reply):
     number: int
     job_id: Id
     key: str | None = None  #: of the job, in its group
-    attempt: int  #: which of its tries sent it: one that starts again sends its messages again
-    seq: int  #: in that attempt
+    attempt: int  #: the attempt that sent it; an attempt that starts again repeats its messages
+    seq: int  #: within that attempt
     at_ms: int
     value: str  #: encoded (see values.py)
 
 
 class MessagePage(Reply):
     messages: list[MessageView]
-    cursor: int  #: ask again with after=cursor
-    open: int | None = None  #: what the group still waits for; only told when there are no new messages
+    cursor: int  #: request again with after=cursor
+    open: int | None = None  #: items that the group still waits for; null if there are new messages

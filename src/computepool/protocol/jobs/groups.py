@@ -1,7 +1,7 @@
-"""Groups as clients make and see them: jobs that belong together, what their collector keeps, and where it goes.
+"""Wire models of groups: jobs that belong together, what their collector keeps, and where the results go.
 
-A group's *keys* are its submitter's names for the things it waits for. A key has a job (whose key it is), or is reported
-from outside. Counts are in items: a job that carries many items counts as many.
+A group's *keys* are the submitter's names for the things that it waits for. A key belongs to a job, or is reported from
+outside. Counts are in items: a job with several items counts as several.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Name, N
 from computepool.protocol.jobs.children import MessageView
 from computepool.protocol.jobs.jobs import JobResult, OutputFile
 
-#: A key's metadata is for people's lists, not for data.
+#: Metadata of a key is for display, not for data.
 META_BYTES_MAX = 4_096
-#: Of a result that is told from outside; anything larger is an artifact, and its digest the result.
+#: Limit for a result reported from outside. For anything larger, use an artifact and report its digest.
 KEY_RESULT_MAX = 64 * 1024
-#: As many digests as one arrival lists; the manifest's own digest covers the rest.
+#: Digests listed in one arrival; the digest of the manifest covers the rest.
 DIGESTS_MAX = 10_000
 PATH_MAX = 4_096
 
@@ -29,15 +29,15 @@ ErrorText = Annotated[str, StringConstraints(max_length=TEXT_MAX)]
 
 class ResultPage(Reply):
     results: list[JobResult]
-    cursor: int  #: ask again with after=cursor
-    open: int | None = None  #: what the group still waits for; only told when there are no new results
+    cursor: int  #: request again with after=cursor
+    open: int | None = None  #: items that the group still waits for; null if there are new results
 
 
 class GroupRequest(Request):
     name: NewName
     kind: Annotated[str, StringConstraints(pattern=r"^(map|slices|session|group)$")] = "group"
-    home: Name | None = None  #: a node of yours, by id or name: where the results shall go
-    return_home: bool = False  #: bring them there when the group is complete
+    home: Name | None = None  #: your node, by id or name, that the results go to
+    return_home: bool = False  #: deliver them there when the group is complete
 
 
 class ExpectedKey(Request):
@@ -47,12 +47,12 @@ class ExpectedKey(Request):
     @model_validator(mode="after")
     def _small(self) -> Self:
         if self.meta is not None and len(json.dumps(self.meta).encode()) > META_BYTES_MAX:
-            raise ValueError(f"the metadata of a key may have {META_BYTES_MAX} bytes at most")
+            raise ValueError(f"the metadata of a key may have at most {META_BYTES_MAX} bytes")
         return self
 
 
 class RegisterKeysRequest(Request):
-    """Keys the group waits for from now on. One that is registered already gets the new metadata."""
+    """Keys that the group waits for from now on. Keys that are already registered get the new metadata."""
 
     keys: list[ExpectedKey] = Field(min_length=1, max_length=LIST_MAX)
 
@@ -60,11 +60,11 @@ class RegisterKeysRequest(Request):
 class RegisterKeysReply(Reply):
     added: int
     updated: int
-    expected: int  #: keys of the group that are registered, in all
+    expected: int  #: all registered keys of the group
 
 
 class KeyReport(Request):
-    """How a key without a job ended, told by whoever did it. The first report of a key stands."""
+    """The outcome of a key without a job. Only the first report of a key counts."""
 
     key: NewName
     outcome: Literal["succeeded", "failed"]
@@ -78,8 +78,8 @@ class KeyReportsRequest(Request):
 
 
 class KeyVerdict(Reply):
-    """accepted · duplicate: the key was reported before · has_job: its job's own outcome is what counts (both are
-    counted as duplicates) · unknown: it was never registered."""
+    """accepted · duplicate: the key was reported before · has_job: the outcome of its job counts (both are counted as
+    duplicates) · unknown: the key was never registered."""
 
     key: str
     verdict: Literal["accepted", "duplicate", "has_job", "unknown"]
@@ -90,26 +90,26 @@ class KeyReportsReply(Reply):
 
 
 class ReturnHomeRequest(Request):
-    """Ask for it, ask again, change the home, or (enabled=false) call it off."""
+    """Request delivery, retry it, change the home or, with enabled=false, cancel it."""
 
-    home: Name | None = None  #: a node of yours, by id or name; default: the one it has
+    home: Name | None = None  #: your node, by id or name; default: the current one
     enabled: bool = True
 
 
 class HomeView(Reply):
-    """Where a group's results go."""
+    """The delivery of a group's results to its home node."""
 
     state: str = "off"  #: off, when_complete, waiting, arrived
     sentence: str = "not requested"
     node_id: str | None = None
     node_name: str | None = None
-    reason: str | None = None  #: why it has not arrived yet, as the home node says
-    at_ms: int | None = None  #: of the arrival, or of the node's last word about it
-    items: int | None = None  #: that arrived
+    reason: str | None = None  #: why it has not arrived yet, as reported by the home node
+    at_ms: int | None = None  #: of the arrival, or of the node's last report
+    items: int | None = None  #: delivered items
     files: int | None = None
     bytes: int | None = None
     folder: str | None = None  #: inside the agent's data folder
-    path: str | None = None  #: of that folder on the home node, as its agent says
+    path: str | None = None  #: of that folder on the home node, as reported by its agent
 
 
 class GroupView(Reply):
@@ -118,15 +118,15 @@ class GroupView(Reply):
     kind: str
     account_id: str
     created_at_ms: int
-    counts: dict[str, int]  #: by state, in items; `expected`: keys that have no job and no report yet
+    counts: dict[str, int]  #: by state, in items; `expected`: keys without a job or a report
     total: int
     succeeded: int = 0
     failed: int = 0  #: failed, cancelled or expired
-    pending: int = 0  #: everything else
-    expected: int = 0  #: keys that were registered
-    duplicates: int = 0  #: reports that came after the first one
-    complete: bool = False  #: nothing is pending, and there is something
-    completed_at_ms: int | None = None  #: noted for groups with registered keys or a home
+    pending: int = 0  #: all others
+    expected: int = 0  #: registered keys
+    duplicates: int = 0  #: reports after the first one
+    complete: bool = False  #: there are items, and none is pending
+    completed_at_ms: int | None = None  #: only for groups with registered keys or a home
     home: HomeView = HomeView()
 
 
@@ -135,15 +135,15 @@ class GroupPage(Page):
 
 
 class GroupItem(Reply):
-    """One thing that a group is about: a job, or a key without one."""
+    """One entry of a group: a job, or a key without one."""
 
     key: str | None = None
     job_id: str | None = None
     state: str  #: a job's state, or expected, succeeded, failed
-    sentence: str = ""  #: why it is so
-    bundled: int = 1  #: items that count here; those that were sent again count in their new jobs
-    carried: int | None = None  #: answers in its result, of each item one; null: as `bundled`
-    items_failed: int = 0  #: of these, in a job that succeeded
+    sentence: str = ""  #: the reason for its state
+    bundled: int = 1  #: items that count here; items that were submitted again count in their new jobs
+    carried: int | None = None  #: answers in its result, one per item; null: as `bundled`
+    items_failed: int = 0  #: failed items in a job that succeeded
     meta: dict[str, MetaValue] | None = None
     duplicates: int = 0
     finished_at_ms: int | None = None
@@ -151,7 +151,7 @@ class GroupItem(Reply):
     error: str | None = None
     result: str | None = None  #: an encoded value (see values.py)
     result_artifact: str | None = None
-    dropped: bool = False  #: it had a result, which is no longer kept
+    dropped: bool = False  #: its result is no longer kept
     outputs: list[OutputFile] = []
 
 
@@ -160,7 +160,7 @@ class ItemPage(Page):
 
 
 class ItemState(Reply):
-    """The least about an item: for pictures of thousands."""
+    """The state of an item, for displays of thousands."""
 
     key: str | None = None
     job_id: str | None = None
@@ -174,31 +174,31 @@ class StatePage(Page):
 
 
 class LocationView(Reply):
-    """Where the collector is."""
+    """The hub on which the collector runs."""
 
     hub_id: str
     address: str
 
 
 class GroupSummary(GroupView):
-    """What the collector knows, with the beginning of each list; `next` of one leads on, at /groups/{id}/items."""
+    """The collector's state, with the first page of each list. Continue with its `next` at /groups/{id}/items."""
 
     location: LocationView
     results: ItemPage
     failures: ItemPage
     waiting: ItemPage
     message_count: int = 0
-    messages: list[MessageView] = []  #: the newest, oldest first; all of them at /groups/{id}/messages
+    messages: list[MessageView] = []  #: the latest, oldest first; all of them are at /groups/{id}/messages
 
 
 class ResultDeliveryView(Reply):
-    """Get what the home node has to fetch."""
+    """What the home node must fetch."""
 
     summary: GroupSummary
-    round: int  #: of its completions; an arrival names it
-    items: int  #: how many there are to bring
-    files: int  #: how many different artifacts
-    bytes: int  #: of all of them
+    round: int  #: the number of this completion, which the arrival repeats
+    items: int
+    files: int  #: distinct artifacts
+    bytes: int  #: of all artifacts
 
 
 class DeliveryProblem(Request):
@@ -207,18 +207,18 @@ class DeliveryProblem(Request):
 
 
 class ArrivalRequest(Request):
-    """Everything is here, and every file's SHA-256 was right."""
+    """Everything has arrived, and the SHA-256 of every file was correct."""
 
     round: Count
     items: Count
     files: Count
     bytes: Count
     folder: Annotated[str, StringConstraints(max_length=300)]
-    #: where that is on this machine
+    #: of the folder on this machine
     path: Annotated[str, StringConstraints(max_length=PATH_MAX)] | None = None
-    manifest: Digest  #: SHA-256 of the list of all that was written
+    manifest: Digest  #: SHA-256 of the list of all files written
     digests: list[Digest] = Field(default=[], max_length=DIGESTS_MAX)  #: of the artifacts, sorted
 
 
 class ArrivalReply(Reply):
-    recorded: bool  #: false: it was already, or the group is not waiting for it any more
+    recorded: bool  #: false: it was recorded before, or the group no longer waits for it

@@ -1,13 +1,13 @@
-"""A group as a folder: which file goes where. One rule for the home node and for `pool group fetch`.
+"""The folder layout of a group's results, for the home node and for `pool group fetch`.
 
-    summary.json     what the collector said
-    results.jsonl    one line per item, also where a job did several, with the places of its files
-    files/<item>/…   what each job left, under the names it gave them
-    values/<item>    results that were too large for a line
-    manifest.txt     SHA-256 of everything above, as `sha256sum -c` reads it
+    summary.json     the collector's summary
+    results.jsonl    one line per item, with the paths of its files
+    files/<item>/…   the outputs of each job, under their own names
+    values/<item>    results that are too large for a line
+    manifest.txt     SHA-256 of everything above, for `sha256sum -c`
 
-Keys and names of files are strangers' words: nothing here leads out of the folder, and no two files share a place, also
-where the file system does not tell a from A.
+Keys and file names are untrusted: no path leads out of the folder, and no two files share a path, even on file systems
+that ignore case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.protocol.filenames import check_output_name
+from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.groups import GroupItem
 from computepool.protocol.jobs.jobs import OutputFile
 from computepool.protocol.jobs.unbundling import apart, key_of
@@ -28,7 +28,7 @@ SUMMARY, RESULTS, MANIFEST, ARRIVAL = "summary.json", "results.jsonl", "manifest
 FILES, VALUES = "files", "values"
 _ODD = "odd-names"
 _NAME_MAX = 80
-#: A key that is its own folder. Others get a hash behind them, and so does one that looks as if it had one.
+#: Keys that can be used as folder names. Others get a hash appended, and so do keys that look as if they had one.
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 _LOOKS_MADE = re.compile(r".*-[0-9a-f]{12}|(job|grp)_.*|.*\.|(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 
@@ -39,12 +39,12 @@ class Placed:
 
     path: str  #: relative to the folder, with slashes
     digest: str
-    name: str  #: as the job called it; empty: the result itself
-    size: int | None = None  #: of a result it is not told
+    name: str  #: the job's own name for it; empty for the result
+    size: int | None = None  #: unknown for a result
 
 
 def group_folder(name: str, group_id: str, round_: int) -> str:
-    """Ids are the hub's; names are people's. What came after the first round gets a folder of its own."""
+    """The folder of a group. Rounds after the first one get their own."""
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:_NAME_MAX]
     later = f"-{round_}" if round_ > 1 else ""
     return f"{words or 'group'}-{_checked_id(group_id)}{later}"
@@ -66,7 +66,7 @@ def item_folder(item: GroupItem) -> str:
 
 
 def plan(item: GroupItem) -> list[Placed]:
-    """Where the files of one item go."""
+    """The paths of one item's files."""
     folder = item_folder(item)
     placed = [
         Placed(path=f"{FILES}/{folder}/{inner}", digest=output.digest, name=output.name, size=output.size)
@@ -81,7 +81,7 @@ def plan(item: GroupItem) -> list[Placed]:
 
 
 def lines(item: GroupItem, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What results.jsonl says of it; `item` tells those of one job apart. A result that is a file stays one."""
+    """The lines of an item in results.jsonl. `item` distinguishes the items of one job."""
     found = []
     for index, part in apart(item):
         fields = part.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
@@ -91,7 +91,7 @@ def lines(item: GroupItem, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _inner(outputs: Iterable[OutputFile]) -> Iterable[tuple[str, OutputFile]]:
-    """Places inside the item's folder. A name that is unfit, or in the way of another one, is put aside."""
+    """Paths inside the item's folder. Files with unsuitable or conflicting names go to a separate folder."""
     taken: set[str] = set()
     folders: set[str] = {_ODD}
     for number, output in enumerate(outputs):

@@ -1,7 +1,8 @@
-"""Jobs as clients submit and see them. A submission is one immutable spec plus one item per job."""
+"""Wire models of jobs. A submission consists of one immutable spec and one item per job."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 from collections.abc import Sequence
@@ -34,18 +35,18 @@ from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_
 from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
 from computepool.protocol.jobs.spec_rules import check_spec
 
-#: Inline limits; anything larger travels as an artifact.
+#: Limits for inline data; anything larger is sent as an artifact.
 SOURCE_MAX = 256 * 1024
 PAYLOAD_MAX = 256 * 1024
 RESULT_INLINE_MAX = 256 * 1024
-#: Bytes of a result as a whole, which is loaded into memory by who reads it; what is larger comes back as files.
+#: Bytes of a whole result, which its reader loads into memory. Larger data must be written to files.
 RESULT_MAX = 64 * 1024 * 1024
 ITEMS_MAX = 1_000
-#: Of all jobs of a submission together: input files, and jobs that they wait for. Each is a row for each of the jobs.
+#: Input files and dependencies of all jobs of a submission together. Each one is a row per job.
 LINKS_MAX = 100_000
-HOSTS_MAX = 64  #: that a job leaves out
+HOSTS_MAX = 64  #: hosts that a job may exclude
 CHILDREN_MAX = 100_000
-BUNDLED_MAX = 10_000  #: items of a group that one job may do
+BUNDLED_MAX = 10_000  #: items in one job
 TIMEOUT_MAX_S = 7 * 24 * 3600
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 MB_MAX = 64 * 1024 * 1024
@@ -53,11 +54,9 @@ MB_MAX = 64 * 1024 * 1024
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 ShortText = Annotated[str, StringConstraints(max_length=16_384)]
-#: A minor version of Python, or what a script's `requires-python` says.
+#: A minor version of Python, or a specifier as in a script's `requires-python`.
 PythonVersions = Annotated[
-    str,
-    Field(max_length=REQUIREMENT_CHARS_MAX, examples=["3.12", ">=3.12"]),
-    AfterValidator(check_python),
+    str, Field(max_length=REQUIREMENT_CHARS_MAX, examples=["3.12", ">=3.12"]), AfterValidator(check_python)
 ]
 
 
@@ -68,7 +67,7 @@ class Needs(Request):
     """Hard minimums and preferences. Sizes in MB, VRAM per GPU."""
 
     cores: float = Field(default=1, ge=0.001, le=10_000)
-    ram_mb: Megabytes | None = None  #: none: the node's share for its cores, 512 at least
+    ram_mb: Megabytes | None = None  #: null: the cores' share of the node's memory, and 512 at least
     disk_mb: Megabytes = 256
     gpus: int = Field(default=0, ge=0, le=64)
     vram_mb: Megabytes = 0
@@ -105,9 +104,7 @@ class Needs(Request):
             prefer_tags=frozenset(self.prefer_tags),
             exclude_tags=frozenset(self.exclude_tags),
             properties=frozenset(self.properties.items()),
-            exclude_nodes=frozenset(
-                host.rstrip("/") if "://" in host else host for host in self.exclude_hosts
-            ),
+            exclude_nodes=frozenset(host.rstrip("/") if "://" in host else host for host in self.exclude_hosts),
             node=self.host or "",
             mesh_version=self.mesh_version or "",
             pythons=minor_versions(self.python or ""),
@@ -115,31 +112,25 @@ class Needs(Request):
         )
 
 
-def _clean_targets(texts: list[str]) -> list[str]:
-    return [str(target) for target in parse_targets(texts)]
-
-
-#: More than the limit is let through to the parser, whose sentence is better.
+#: The parser enforces the exact limit, because its message is better.
 NetTargets = Annotated[
     list[Annotated[str, StringConstraints(max_length=300)]],
     Field(max_length=4 * TARGETS_MAX, examples=[["files.example.org:443"]]),
-    AfterValidator(_clean_targets),
+    AfterValidator(lambda texts: [str(target) for target in parse_targets(texts)]),
 ]
 
 
-def requirements_of(
-    needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float
-) -> Requirements:
+def requirements_of(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
     return replace(
         needs.requirements(),
         network=bool(net),
-        labels=frozenset(label.lower() for label in labels),  # who denies mining means Mining, too
+        labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
     )
 
 
 class InputFile(Request):
-    """An artifact placed into the job's folder under `name` before it starts."""
+    """An artifact that is placed in the job's folder as `name` before it starts."""
 
     name: FileName
     digest: Digest
@@ -147,7 +138,7 @@ class InputFile(Request):
 
 
 class JobSpec(Request):
-    """What to run and what it needs. Immutable, named by its digest, shared by all jobs of a submission."""
+    """What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission."""
 
     kind: JobKind
     name: Name
@@ -156,21 +147,21 @@ class JobSpec(Request):
     source: str | None = Field(default=None, max_length=SOURCE_MAX)  #: text of a script
     #: base64 of a pickled callable
     function: str | None = Field(default=None, max_length=SOURCE_MAX * 4 // 3 + 4)
-    function_artifact: Digest | None = None  #: the same, when larger than the inline limit
+    function_artifact: Digest | None = None  #: the callable as an artifact, if larger than the inline limit
     dependencies: list[ShortText] = Field(default=[], max_length=200)  #: PEP 508, installed from wheels only
     env: dict[EnvName, ShortText] = Field(default={}, max_length=200)
     inputs: list[InputFile] = Field(default=[], max_length=LIST_MAX)
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
-    allow_pickle: bool = False  #: the client will accept a pickled result
+    allow_pickle: bool = False  #: the client accepts a pickled result
     labels: list[Tag] = Field(default=[], max_length=32)
-    #: X25519, base64: what it brings back is encrypted to this key before it leaves the node
+    #: X25519 key in base64: its results and outputs are encrypted to this key before they leave the node
     seal_to: str | None = Field(default=None, pattern=r"^[A-Za-z0-9+/]{43}=$")
     net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
-    checkpoints: bool = False  #: it saves where it is; no checkpoint of any other job is kept
-    moves: bool = False  #: it goes on at hosts that it names; then it saves, too
-    #: jobs that it may submit while it runs, with those that they submit
+    checkpoints: bool = False  #: it saves checkpoints, which are kept only for such jobs
+    moves: bool = False  #: it may continue on hosts that it names; implies checkpoints
+    #: jobs that it may submit while it runs, including those that they submit
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
-    #: microcredits that they may cost together; default: what is set aside for it, times `children`
+    #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
 
     @property
@@ -188,11 +179,11 @@ class JobSpec(Request):
         return self
 
     def requirements(self) -> Requirements:
-        """All that decides where it may run: also what owners have rules about."""
+        """Everything that decides where it may run, including what owners' rules are about."""
         return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
 
     def body(self) -> str:
-        """The canonical text that is stored, signed and digested."""
+        """The canonical text, which is stored, signed and digested."""
         return self.model_dump_json(exclude_defaults=True)
 
 
@@ -207,23 +198,31 @@ class Item(Request):
     #: base64; arguments of a function
     payload: str | None = Field(default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4)
     payload_artifact: Digest | None = None
-    bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: how many items of its group the job does
-    #: a finished job of the group that had these items: they count here from now on
+    bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: items of its group in this job
+    #: a finished job of the group that had these items, which count here from now on
     replaces: Id | None = None
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether the payload was written by `bundles.pack`, whose codec the hub does not load."""
+        try:
+            return self.payload is not None and base64.b64decode(self.payload[:4])[:1] == b"*"
+        except ValueError:
+            return False
 
 
 class CompareFunction(Request):
-    """Of two results, a function of the submitter's: true when they are the same. It runs on a node, as a job does."""
+    """A function that the submitter provides: true if two results are equal. It runs on a node, like a job."""
 
     #: base64 of a pickled callable
     function: str | None = Field(default=None, max_length=SOURCE_MAX * 4 // 3 + 4)
-    function_artifact: Digest | None = None  #: the same, when larger than the inline limit
-    python: PythonVersions | None = None  #: that it was pickled with
+    function_artifact: Digest | None = None  #: the callable as an artifact, if larger than the inline limit
+    python: PythonVersions | None = None  #: the version that pickled it
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if bool(self.function) == bool(self.function_artifact):
-            raise ValueError("a comparison needs function or function_artifact, and not both")
+            raise ValueError("a comparison needs either function or function_artifact")
         return self
 
 
@@ -236,43 +235,43 @@ class SubmitRequest(Request):
     retries: int = Field(default=0, ge=0, le=100)
     after: list[Id] = Field(default=[], max_length=LIST_MAX)
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
-    group_id: Id | None = None  #: an existing group of yours
-    #: Microcredits per hour and job; 0: only your own nodes; default: about twice today's price.
+    group_id: Id | None = None  #: one of your groups
+    #: Microcredits per hour and job; 0: only your own nodes; default: about twice the current price.
     max_price: Micro | None = None
     #: Microcredits for all items together; each job stops when its share is spent.
     budget: PositiveMicro | None = None
-    #: none, adaptive, quorum:K or confidence:P; default: what the hub's operator chose.
+    #: none, adaptive, quorum:K or confidence:P; default: the operator's choice.
     verify: VerifyText | None = None
     confidence: float | None = Field(default=None, ge=0.5, lt=1)  #: shorthand for verify=confidence:P
     #: exact (default), tolerance:REL or tolerance:REL,ABS; needs verification
     compare: CompareText | None = None
-    compare_function: CompareFunction | None = None  #: in place of compare
-    #: What becomes of jobs that no node could ever run: they wait for one that can, or nothing is submitted (409).
+    compare_function: CompareFunction | None = None  #: instead of compare
+    #: For jobs that no node could ever run: wait for a node that can, or submit nothing (409).
     impossible: Literal["queue", "refuse"] = "queue"
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.compare is not None and self.compare_function is not None:
-            raise ValueError("results are compared by compare or by compare_function, not by both")
+            raise ValueError("use either compare or compare_function, not both")
         check_one_way(self.verify, self.confidence)
         return self
 
 
 class ResubmitRequest(Request):
-    """The same job as a new one."""
+    """Submit the same job again."""
 
-    #: same: what the first one might cost at most; today: as if it were submitted now without limits
+    #: same: the original limits; today: as if submitted now without limits
     terms: Literal["same", "today"] = "same"
 
 
 class SubmitReply(Reply):
     job_ids: list[str]  #: in the order of the items
     group_id: str | None = None
-    hold: int = 0  #: microcredits set aside, for all of them
-    max_price: int = 0  #: what each may cost per hour
+    hold: int = 0  #: microcredits set aside for all of them
+    max_price: int = 0  #: the most that each may cost per hour
     verify: str = "none"  #: how their results are checked
-    own_node: bool = False  #: a node of yours could run them, for nothing
-    warning: str = ""  #: no connected node can run them: why, in a sentence; they wait in the queue
+    own_node: bool = False  #: one of your own nodes could run them for free
+    warning: str = ""  #: why no connected node can run them, as a sentence; they wait in the queue
 
 
 class Usage(Reply):
@@ -282,7 +281,7 @@ class Usage(Reply):
     cpu_ms: int = 0
     peak_rss_mb: int = 0
     gpu_ms: int = 0
-    net_in_bytes: int = 0  #: through the node's proxy, for a job that listed hosts
+    net_in_bytes: int = 0  #: through the node's proxy, for jobs that list hosts
     net_out_bytes: int = 0
 
 
@@ -307,8 +306,8 @@ class AttemptView(Reply):
     usage: Usage | None = None
     price: int = 0  #: microcredits per hour, agreed when it was placed
     billed_ms: int | None = None
-    charge: int | None = None  #: what was paid for it
-    resumed: int | None = None  #: the attempt whose checkpoint it went on from
+    charge: int | None = None  #: paid for it
+    resumed: int | None = None  #: the attempt whose checkpoint it resumed from
 
 
 class JobView(Reply):
@@ -317,7 +316,7 @@ class JobView(Reply):
     kind: JobKind
     state: JobState
     reason: Reason
-    status: str  #: one sentence for people
+    status: str  #: a sentence for people
     account_id: str
     account_name: str | None = None  #: in lists, for administrators
     group_id: str | None = None
@@ -333,23 +332,23 @@ class JobView(Reply):
     finished_at_ms: int | None = None
     exit_code: int | None = None
     error: str | None = None
-    progress: float | None = None  #: 0..1, as the job itself reports it
+    progress: float | None = None  #: from 0 to 1, as reported by the job itself
     attempts: int = 0
     can_cancel: bool = False
-    can_resubmit: bool = False  #: you may submit the same once more (POST /jobs/{job_id}/resubmit)
-    max_price: int = 0  #: microcredits per hour it may cost
+    can_resubmit: bool = False  #: you may submit it again (POST /jobs/{job_id}/resubmit)
+    max_price: int = 0  #: the most that it may cost, in microcredits per hour
     hold: int = 0  #: set aside at submission
-    charge: int | None = None  #: what it cost; null until it is finished
+    charge: int | None = None  #: its cost; null until it is finished
     verify: str = "none"  #: how its result is checked
-    compare: str = "exact"  #: when two results are the same: exact, tolerance:REL,ABS or function
-    #: why its result is believed: unchecked, own, confirmed, alone or varies; or refuted: it is wrong
+    compare: str = "exact"  #: how results are compared: exact, tolerance:REL,ABS or function
+    #: why its result is accepted: unchecked, own, confirmed, alone or varies; or refuted, if it is wrong
     verdict: str | None = None
-    taken_back: int | None = None  #: of the charge, because the result was proven wrong afterwards
+    taken_back: int | None = None  #: the part of the charge returned because the result was proven wrong later
     parent_id: str | None = None  #: the job that submitted it while it ran
 
 
 class CorrectedResult(Reply):
-    """What two other owners' nodes came to, where the result that was believed is wrong."""
+    """The result of two other owners' nodes, if the accepted result is wrong."""
 
     result: str | None = None
     result_artifact: str | None = None
@@ -357,14 +356,14 @@ class CorrectedResult(Reply):
 
 
 class CheckpointView(Reply):
-    """Where an unfinished job goes on from when it has to start again."""
+    """The checkpoint from which an unfinished job resumes if it must start again."""
 
     attempt: int  #: the attempt that made it
     at_ms: int
     progress: float | None = None
     files: int
     size: int
-    covered_ms: int  #: how much of the job's time limit went into it
+    covered_ms: int  #: the part of the job's time limit that it took
 
 
 class JobDetail(JobView):
@@ -372,16 +371,16 @@ class JobDetail(JobView):
     after: list[str] = []
     tries: list[AttemptView] = []
     outputs: list[OutputFile] = []
-    corrected: CorrectedResult | None = None  #: only where the verdict is refuted
+    corrected: CorrectedResult | None = None  #: only if the verdict is refuted
     checkpoint: CheckpointView | None = None
-    dropped_at_ms: int | None = None  #: when its arguments, result and output ceased to be kept
-    pinned: str = ""  #: the host that it asked to go on at
+    dropped_at_ms: int | None = None  #: when its arguments, result and output were deleted
+    pinned: str = ""  #: the host on which it asked to continue
     moves: int = 0
-    children: list[str] = []  #: the first of those that it submitted
+    children: list[str] = []  #: the first of the jobs that it submitted
 
 
 class JobResult(Reply):
-    """A finished job as result streams deliver it."""
+    """A finished job in a stream of results."""
 
     seq: int
     job_id: str
@@ -393,18 +392,18 @@ class JobResult(Reply):
     error: str | None = None
     result: str | None = None  #: an encoded value (see values.py), or null
     result_artifact: str | None = None
-    dropped: bool = False  #: it had a result, which is no longer kept
+    dropped: bool = False  #: its result is no longer kept
     outputs: list[OutputFile] = []
-    bundled: int = 1  #: items that count here; those that were sent again count in their new jobs
-    carried: int | None = None  #: answers in its result, of each item one; null: as `bundled`
-    ran_ms: int | None = None  #: how long the run that counts took, by the node's word
+    bundled: int = 1  #: items that count here; items that were submitted again count in their new jobs
+    carried: int | None = None  #: answers in its result, one per item; null: as `bundled`
+    ran_ms: int | None = None  #: duration of the accepted run, as reported by its node
 
 
 class JobPage(Page):
-    """No job and a `next`: none was found so far, and there is more to look at."""
+    """A page without jobs but with a `next` means that none was found so far, and the search can continue."""
 
     jobs: list[JobView]
-    searched_to_ms: int | None = None  #: how far back was looked; null: to the beginning
+    searched_to_ms: int | None = None  #: how far back was searched; null: to the beginning
 
 
 class LogChunk(Reply):
@@ -418,13 +417,13 @@ class LogPage(Reply):
     chunks: list[LogChunk]
     cursor: int
     ended: bool  #: the job is finished and everything was delivered
-    #: Of a program that ended well: its standard output is here as its run reported it; false: some is missing, or it was not
-    #: compared. Null: nothing was reported of it.
+    #: For a successful program: whether its standard output is here as its run reported it; false: some of it is missing, or
+    #: it was not compared. Null: nothing was reported.
     complete: bool | None = None
 
 
 class GateView(Reply):
-    """One hard gate: how many nodes fail it, and how many would take the job without it."""
+    """One hard gate: the nodes that fail it, and those that would take the job without it."""
 
     gate: str
     need: str
@@ -434,7 +433,7 @@ class GateView(Reply):
 
 
 class ChangeView(Reply):
-    """A change of the job's requirements that would let it start now."""
+    """A change to the job's requirements that would let it start now."""
 
     change: str
     nodes: int
@@ -445,7 +444,7 @@ class NodeVerdictView(Reply):
     name: str
     ok: bool
     failed: list[str] = []
-    busy: bool = False  #: it would do if it were online and idle
+    busy: bool = False  #: it could run the job if it were online and idle
     score: float = 0
     terms: dict[str, float] = {}
     tags: list[str] = []
@@ -453,7 +452,7 @@ class NodeVerdictView(Reply):
 
 
 class WhyView(Reply):
-    """Why a job is in its state, with numbers and what would change it."""
+    """Why a job is in its state, with numbers and with changes that would help."""
 
     job_id: str | None = None
     state: JobState | None = None
@@ -462,7 +461,7 @@ class WhyView(Reply):
     nodes: int
     eligible_now: int
     unsatisfiable: bool = False
-    ahead: int | None = None  #: jobs before it in the queue, about
+    ahead: int | None = None  #: approximate number of jobs before it in the queue
     gates: list[GateView] = []
     changes: list[ChangeView] = []
 
@@ -481,6 +480,6 @@ class PreviewView(Reply):
 
 
 def too_large_result(size: int | None, most: int) -> str:
-    """To the submitter. `size`: None where nobody measured it."""
+    """For the submitter. `size`: None if unknown."""
     has = "is larger" if size is None else f"has {size} bytes, more"
     return f"The result {has} than the limit of {most} bytes; write large data to files in outputs/ instead."

@@ -1,4 +1,4 @@
-"""The queue as people look at it: what each node holds and does, and what waits for a node."""
+"""Wire models of the queue: what each node holds and does, and what waits for a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from computepool.protocol.base import Reply
 
 
 class LoadView(Reply):
-    """What the processes of an attempt did when the node last spoke, or those of all its attempts."""
+    """The load of an attempt's processes at the node's last report, or of all its attempts."""
 
     cpu_percent: int = 0  #: 100 is one CPU
     rss_mb: int = 0
@@ -17,21 +17,21 @@ class LoadView(Reply):
 
 
 class LeaseView(Reply):
-    """One attempt that a node holds."""
+    """One attempt held by a node."""
 
     attempt_id: str
     job_id: str
     name: str = ""
     key: str | None = None
     group_id: str | None = None
-    state: str  #: running, or leased: it is on its way, or behind another one
-    since_ms: int  #: when the node got it
+    state: str  #: running, or leased: it is on its way, or waits behind another one
+    since_ms: int  #: when the node received it
     age_ms: int
     lane: str
     cores: float
-    cpu_ids: list[int] = Field(default_factory=list)  #: where it may run, by the node's own numbers
+    cpu_ids: list[int] = Field(default_factory=list)  #: the CPUs it may use, by the node's numbering
     progress: float | None = None
-    load: LoadView | None = None  #: none: not measured yet
+    load: LoadView | None = None  #: null: not measured yet
 
 
 class QueueRow(Reply):
@@ -40,8 +40,8 @@ class QueueRow(Reply):
     node_id: str
     name: str
     online: bool
-    state: str  #: what its owner wants of it
-    status: NodeStatus  #: what it does, as in GET /nodes
+    state: str  #: requested by its owner
+    status: NodeStatus  #: as in GET /nodes
     running: int
     leased: int
     cores_free: float
@@ -52,14 +52,14 @@ class QueueRow(Reply):
     tags: list[str] = []
     mesh_version: str = ""
     url: str = ""
-    seen_ms: int = 0  #: when it last spoke, and said what it does
+    seen_ms: int = 0  #: time of its last report
     leases: list[LeaseView] = []  #: of your jobs; administrators see all
-    hidden: int = 0  #: attempts of others' jobs, and those beyond the longest list
-    load: LoadView = LoadView()  #: of everything that runs there, others' jobs included
+    hidden: int = 0  #: attempts of other accounts' jobs, and those beyond the limit of the list
+    load: LoadView = LoadView()  #: of everything that runs there, including other accounts' jobs
 
 
 class WaitingRow(Reply):
-    """Jobs that wait and ask for the same."""
+    """Waiting jobs with the same requirements."""
 
     needs: str
     queued: int
@@ -71,4 +71,4 @@ class QueueView(Reply):
     queued: int
     delayed: int
     nodes: list[QueueRow]
-    waiting: list[WaitingRow] = []  #: of your jobs, those that fit no node first; administrators see all
+    waiting: list[WaitingRow] = []  #: your jobs, those that fit no node first; administrators see all

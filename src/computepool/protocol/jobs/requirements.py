@@ -1,7 +1,7 @@
-"""Requirement strings of jobs: a name, extras, version specifiers and a marker, and nothing else; and versions of Python.
+"""Dependencies of jobs (name, extras, version specifiers and marker, nothing else), and their versions of Python.
 
-One rule for hub, agent, SDK and command line. The hub refuses a bad string at submission; the agent checks again, because
-a hub may be older, or hostile. The limits are constants and no settings: both ends have to agree about them.
+Hub, agent, SDK and command line share these rules. The hub refuses bad strings at submission. The agent checks again,
+because a hub may be hostile. The limits are constants, not settings, because both ends must agree on them.
 """
 
 from __future__ import annotations
@@ -19,26 +19,22 @@ if TYPE_CHECKING:
 
 REQUIREMENT_CHARS_MAX: Final = 200
 REQUIREMENTS_MAX: Final = 100
-#: What a name, extras, versions and a marker are written with. Without `@ / : # $ { } \\` there is no address, path,
-#: comment, variable or continued line, and without control characters nothing that a terminal obeys.
+#: The characters of names, extras, versions and markers. Without `@ / : # $ { } \\` there are no URLs, paths, comments,
+#: variables or continuation lines, and without control characters nothing that a terminal obeys.
 _CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + " ._-,[]()<>=!~;'\"*+")
-#: uv reads each number of a version into 64 bits, and fails on a longer one as if the machine were at fault.
+#: uv parses each number of a version as 64 bits, and fails on longer ones as if the machine were at fault.
 _DIGITS_MAX: Final = 18
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _MINOR: Final = re.compile(r"3\.[0-9]{1,2}")
-#: Later than the last release of any minor version.
+#: Higher than the patch number of any release.
 _PATCH_MAX: Final = 999
 
 
 def check_requirements(texts: Iterable[str]) -> tuple[str, ...]:
-    """In canonical form, sorted and without duplicates: the same set in another order is the same. ValueError says what
-    is wrong.
-    """
+    """The dependencies in canonical form, sorted and without duplicates. Raises ValueError."""
     listed = list(texts)
     if len(listed) > REQUIREMENTS_MAX:
-        raise ValueError(
-            f"dependencies: a job has at most {REQUIREMENTS_MAX} dependencies, not {len(listed)}"
-        )
+        raise ValueError(f"dependencies: a job has at most {REQUIREMENTS_MAX} dependencies, not {len(listed)}")
     return tuple(sorted({check_requirement(text) for text in listed}))
 
 
@@ -68,9 +64,9 @@ def check_python(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def minor_versions(text: str) -> frozenset[str]:
-    """The minor versions of Python that `text` allows: `3.12` is that one, `>=3.12,<3.14` two; none where it allows all.
+    """The minor versions of Python that a specifier allows: `3.12` one, `>=3.12,<3.14` two; empty if it allows all.
 
-    A minor version is allowed if one of its releases is: nodes offer minor versions. ValueError says what is wrong.
+    A minor version is allowed if any of its releases is, because nodes offer minor versions. Raises ValueError.
     """
     if not text or _MINOR.fullmatch(text):
         return frozenset({text} - {""})
@@ -96,7 +92,7 @@ def minor_versions(text: str) -> frozenset[str]:
 
 
 def _is_plain(specifiers: SpecifierSet) -> bool:
-    """Without ===, which compares text, whatever that is, and without numbers that are too long."""
+    """Without ===, which compares arbitrary text, and without overlong numbers."""
     return not any(
         specifier.operator == "===" or any(len(n) > _DIGITS_MAX for n in _NUMBERS.findall(specifier.version))
         for specifier in specifiers

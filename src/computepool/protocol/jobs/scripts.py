@@ -1,7 +1,7 @@
-"""A script's own words about itself: its interpreter line, and the dependencies and Python versions of its PEP 723 block.
+"""The metadata of a script: its interpreter line, and the dependencies and Python versions in its PEP 723 block.
 
-Read by the hub at submission and by the agent before the start. Found by looking at each line once: the text is a
-stranger's, and takes no longer the worse it is. ValueError says what is wrong with the script.
+Used by the hub at submission and by the agent before the start. Each line is examined once, so that no script takes
+disproportionately long. A ValueError says what is wrong with the script.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 #: Linux itself reads 256 bytes of an interpreter line.
 INTERPRETER_CHARS_MAX: Final = 1_024
-#: Enough for a hundred dependencies. tomllib takes the square of a dotted key's length, and a key is on one line.
+#: Enough for a hundred dependencies. tomllib takes quadratic time for a dotted key, which is on one line.
 BLOCK_CHARS_MAX: Final = 8 * 1024
 BLOCK_LINE_CHARS_MAX: Final = 1_024
 PYTHON: Final = "python3"
@@ -25,7 +25,7 @@ class Script:
 
     @cached_property
     def interpreter(self) -> list[str]:
-        """The command that the script's file is given to; Python where the script does not say."""
+        """The command that runs the script; Python if the script names none."""
         first = self._source.partition("\n")[0]
         if not first.startswith("#!"):
             return [PYTHON]
@@ -36,7 +36,7 @@ class Script:
             words = words[2:] if words[1:2] == ["-S"] else words[1:]
         name = words[0].rpartition("/")[2] if words else PYTHON
         if name in ("uv", "uvx") or _is_python(name):
-            # `uv run --script` means: Python, with the dependencies of the block; those are there already.
+            # `uv run --script` means Python with the dependencies of the block, which are installed already.
             flags = [] if name.startswith("uv") else words[1:]
             return [PYTHON, *flags]
         return words
@@ -68,9 +68,9 @@ class Script:
 
 
 def _blocks(source: str) -> Iterator[str]:
-    """The text of each block: comment lines from `# /// script` to the last `# ///` before other lines (PEP 723)."""
+    """The text of each PEP 723 block: comment lines from `# /// script` to the last `# ///` before any other line."""
     opened: list[str] | None = None
-    closed = 0  #: lines of the open block up to its last closing line
+    closed = 0  #: number of lines of the open block before its last closing line
     for line in (*source.replace("\r\n", "\n").split("\n"), ""):
         if opened is None:
             if line.rstrip() == _OPEN:

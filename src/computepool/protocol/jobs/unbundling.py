@@ -1,4 +1,4 @@
-"""Results of each item of a job that did several. For clients: the hub has no use for the codec behind it."""
+"""Results of the single items of a bundle. For clients only, so that the hub need not load the codec."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.groups import GroupItem
 from computepool.protocol.jobs.jobs import JobResult
 
-#: The key of a job that has several items of a map (sdk/jobs/bundles.py): what the map's keys begin with, first and last number.
+#: The key of a bundle of a map (sdk/jobs/bundles.py): the prefix of the map's keys, the first and the last number.
 _NUMBERS = re.compile(r"(|.*/)([0-9]{1,18})-([0-9]{1,18})", re.DOTALL)
 
 
 def key_of(job: GroupItem | JobResult, index: int | None) -> str:
-    """What a result goes by: its job's key, or id. One of several in a job: its number in the map, or else KEY/index."""
+    """The name of a result: its job's key or id. For an item of a bundle: its key in the map, or else KEY/index."""
     name = job.key or job.job_id or ""
     if index is None:
         return name
@@ -29,9 +29,9 @@ def _count_carried(job: GroupItem | JobResult) -> int:
 
 
 def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]] | None:
-    """Number, kind and text (see `bundles.each`) of the answers that count in this job; None: its result is one value.
+    """Number, kind and text (see `bundles.each`) of the answers that count in this job; None if its result is one value.
 
-    Who tries items again sends those that raised, in their order: as many as do not count here any more.
+    Items that were submitted again no longer count here. They are the first ones that raised.
     """
     carried = _count_carried(job)
     parts = None if carried == 1 else bundles.each(text, carried)
@@ -48,32 +48,27 @@ def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]]
 
 
 def each_item(items: Iterable[GroupItem], which: str = "all") -> Iterator[GroupItem]:
-    """Those of one of a group's lists, each by itself, by the key that it goes by."""
+    """The entries of one of a group's lists, with bundles split into their items."""
     for item in items:
         for index, part in apart(item):
             if index is None:
                 yield part
-            # A job with items of both kinds is in both lists.
+            # A bundle with items of both kinds is in both lists.
             elif which == "all" or (part.state == "failed") == (which == "failures"):
                 yield part.model_copy(update={"key": key_of(item, index)})
 
 
 def apart(item: GroupItem) -> list[tuple[int | None, GroupItem]]:
-    """What came of each item of a job that did several, with its number in the job; all else is as it is, with None.
+    """The items of a bundle, each with its number in the job. Any other entry is returned as it is, with None.
 
-    An item that was sent again is read in its new job alone: nothing is left of a job whose items all were.
+    Items that were submitted again belong only to their new jobs, so a bundle without other items has none.
     """
     if item.bundled == 0:
         return []
     if item.result is None or (parts := answers(item.result, item)) is None:
         return [(None, item)]
     return [
-        (
-            index,
-            item.model_copy(
-                update={"bundled": 1, "carried": None, "items_failed": 0} | _item_result(kind, text)
-            ),
-        )
+        (index, item.model_copy(update={"bundled": 1, "carried": None, "items_failed": 0} | _item_result(kind, text)))
         for index, kind, text in parts
     ]
 

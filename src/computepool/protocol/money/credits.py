@@ -1,4 +1,4 @@
-"""Credits, statements, costs, quotes and price tables as they cross the wire. Amounts are whole microcredits."""
+"""Wire models of credits, statements, costs, quotes and price tables. Amounts are whole microcredits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from computepool.protocol.base import Digest, Micro, Name, NewName, Page, Positi
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Needs, NetTargets
 
-#: Jobs that one quote may be for; more than one submission may carry.
+#: Jobs in one quote, which may be more than one submission can contain.
 QUOTE_ITEMS_MAX = 1_000_000
 RATES_MAX = 1_000
 
@@ -22,35 +22,35 @@ Hundredths = Annotated[int, Field(strict=True)]
 
 
 class CreditsView(Reply):
-    """What an account has."""
+    """The balance of an account."""
 
     account_id: str
     economy: str  #: market, time-bank or none
-    available: int  #: to spend now
-    withdrawable: int  #: of it, what may be paid out
+    available: int  #: can be spent now
+    withdrawable: int  #: the part of `available` that can be paid out
     held: int  #: set aside for unfinished jobs
-    maturing: int  #: earned, and not yet to spend
-    unconfirmed: int = 0  #: of it, what waits until somebody else has confirmed the result
-    matures_next: int = 0  #: of it, what becomes available first
-    matures_at_ms: int | None = None  #: and when
+    maturing: int  #: earned, but not available yet
+    unconfirmed: int = 0  #: the part of `maturing` that waits for another owner to confirm the result
+    matures_next: int = 0  #: the part of `maturing` that becomes available first
+    matures_at_ms: int | None = None  #: when `matures_next` becomes available
     holdback_ms: int  #: how long earnings mature
 
 
 class Entry(Reply):
-    """One transfer, as one of its two sides sees it."""
+    """One transfer, from the point of view of one of its two sides."""
 
     seq: int
     at_ms: int
     kind: str
     amount: int
-    change: int  #: of all that the account has; 0 where it only moves between its own purses
-    available_change: int  #: of what it can spend
+    change: int  #: of the account's total; 0 if the transfer is between its own balances
+    available_change: int  #: of the amount that it can spend
     source: str  #: available, held, maturing, earned, fees, promotion, bank, payout or another account
     target: str
     job_id: str | None = None
-    ref: str | None = None  #: an attempt, a payout, an operator's words
+    ref: str | None = None  #: an attempt, a payout, or an operator's note
     tx_key: str
-    text: str  #: one sentence
+    text: str  #: a sentence
 
 
 class Sum(Reply):
@@ -65,19 +65,19 @@ class Sum(Reply):
 
 class StatementPage(Page):
     entries: list[Entry]
-    sums: list[Sum] = []  #: of everything that the filters let through; only when asked for
+    sums: list[Sum] = []  #: of all entries that match the filters; only on request
 
 
 class CostLine(Reply):
     """One factor or part of a bill."""
 
     label: str
-    amount: int | None = None  #: microcredits, where it is money
+    amount: int | None = None  #: microcredits, if it is an amount of money
     text: str
 
 
 class CostView(Reply):
-    """Where the cost of a job, or the pay for it, comes from. What is not the caller's business is null."""
+    """How the cost of a job, or the pay for it, was computed. Fields that do not concern the caller are null."""
 
     job_id: str
     state: JobState
@@ -103,9 +103,9 @@ class CostView(Reply):
     max_price: int | None = None
     hold: int | None = None
     refund: int | None = None
-    total: int | None = None  #: of all runs; the other numbers are of one
-    so_far: int | None = None  #: what the run that goes on would cost if it succeeded now; null: nothing runs
-    runs: int | None = None  #: that were paid for
+    total: int | None = None  #: of all runs; the other numbers are about one run
+    so_far: int | None = None  #: the cost of the current run if it succeeded now; null: nothing runs
+    runs: int | None = None  #: runs that were paid for
     lines: list[CostLine] = []
     sentence: str
 
@@ -113,9 +113,9 @@ class CostView(Reply):
 class Leader(Reply):
     rank: int
     name: str
-    ran_ms: int  #: how long jobs ran there, or were run
+    ran_ms: int  #: total run time of the jobs
     jobs: int
-    credits: int  #: earned after the fee, or paid including it
+    credits: int  #: earned after the fee, or paid including the fee
 
 
 class LeaderboardView(Reply):
@@ -126,11 +126,11 @@ class LeaderboardView(Reply):
 
 
 class TopUpRequest(Request):
-    """Credits for an account, by an operator."""
+    """Credits that an operator gives to an account."""
 
     account: Name  #: its name or id
     amount: PositiveMicro
-    source: Literal["bank", "promo"] = "promo"  #: bank: the person paid it in
+    source: Literal["bank", "promo"] = "promo"  #: bank: the person paid for them
     note: NewName | None = None  #: appears on the account's statement
 
 
@@ -140,8 +140,8 @@ class TopUpReply(Reply):
     name: str
     amount: int
     source: str
-    available: int  #: what the account can spend now
-    #: nothing was given yet: it waits for a second administrator under this id
+    available: int  #: the amount that the account can spend now
+    #: the top-up still waits for a second administrator under this id
     approval_id: str | None = None
 
 
@@ -149,7 +149,7 @@ class TopUpReply(Reply):
 
 
 class PriceTableView(Reply):
-    """Everything a price is made of. Rates are hundredths: 300 is 3.00."""
+    """All factors of a price. Rates are hundredths: 300 is 3.00."""
 
     version: int
     economy: str
@@ -157,7 +157,7 @@ class PriceTableView(Reply):
     tiers: dict[str, int]
     regions: dict[str, int]  #: any other region: 100
     fee_ppm: int
-    fee_max_ppm: int = 200_000  #: the highest fee that this hub takes; a setting, no part of the table
+    fee_max_ppm: int = 200_000  #: the highest fee that this hub allows; a setting, not part of the table
     spot_range: int
     payout_min: int
     digest: str  #: SHA-256 of the table's canonical text; receipts name it
@@ -166,7 +166,7 @@ class PriceTableView(Reply):
 
 
 class PricesRequest(Request):
-    """A whole new table, made from version `based_on`; refused when that is no longer the newest."""
+    """A complete new table, based on version `based_on`; refused if that is no longer the latest."""
 
     based_on: int = Field(strict=True, ge=1)
     base: Micro
@@ -185,7 +185,7 @@ class PriceVersion(Reply):
 
 
 class PriceVersions(Reply):
-    """The newest first."""
+    """The latest version first."""
 
     versions: list[PriceVersion]
 
@@ -200,10 +200,10 @@ class QuoteRequest(Request):
     items: int = Field(default=1, strict=True, ge=1, le=QUOTE_ITEMS_MAX)
     max_price: Micro | None = None  #: per hour and job
     budget: PositiveMicro | None = None  #: for all items together
-    net: NetTargets = []  #: hosts it shall reach
+    net: NetTargets = []  #: hosts it must reach
     labels: list[Tag] = Field(default=[], max_length=32)
-    name: Name | None = None  #: for the history: how long did jobs of this name run?
-    spec_digest: Digest | None = None  #: the same, more exactly
+    name: Name | None = None  #: to estimate the run time from earlier jobs with this name
+    spec_digest: Digest | None = None  #: to estimate it from earlier jobs with this spec
     verify: VerifyText | None = None  #: as for a submission
     confidence: float | None = Field(default=None, ge=0.5, lt=1)
 
@@ -214,7 +214,7 @@ class QuoteRequest(Request):
 
 
 class Estimate(Reply):
-    """Half, and nine tenths, of what history knows took no longer. Null: unknown, and `text` says why."""
+    """Half, and nine tenths, of earlier cases took no longer than this. Null: unknown, and `text` says why."""
 
     p50_ms: int | None = None
     p90_ms: int | None = None
@@ -227,43 +227,43 @@ class ZoneOffer(Reply):
     region: str
     spot: int  #: per unit-hour
     units: int  #: thousandths
-    price: int  #: per hour for the job; 0: your own nodes
+    price: int  #: per hour for the job; 0 on your own nodes
     nodes_now: int
     nodes_able: int
 
 
 class QuoteView(Reply):
-    """What a submission would cost, take and bring, as things stand."""
+    """The current estimates of a submission's cost, duration and earnings."""
 
     economy: str
     price_version: int
     items: int
-    price_low: int | None = None  #: per hour and job, now; null: no connected node could run it
+    price_low: int | None = None  #: current price per hour and job; null: no connected node could run it
     price_high: int | None = None
     max_price: int  #: the ceiling that would be used
     hold_each: int  #: the most that one job can cost
     verify: str = "none"
-    runs: int = 1  #: how often one job may have to be run, and paid for, until its result is believed
+    runs: int = 1  #: how many runs of a job verification may require, each of which is paid for
     hold_total: int
-    own_node: bool = False  #: a node of yours could run it, for nothing
+    own_node: bool = False  #: one of your own nodes could run it for free
     available: int
     affordable: bool
     missing: int = 0
-    lasts_ms: int  #: how long one job may run at the highest price, by its time limit and its money
+    lasts_ms: int  #: how long a job may run at the highest price, given its time limit and its money
     nodes: int
     nodes_now: int
     nodes_able: int
     nodes_network: int | None = None  #: nodes that take jobs with network; null: the job lists no hosts
-    nodes_python: int | None = None  #: nodes with the Python version that it needs; null: it needs none
+    nodes_python: int | None = None  #: nodes with the required Python version; null: the job requires none
     reason: str = ""  #: why no connected node can run it
-    nodes_too_expensive: int = 0  #: able, but not at this ceiling
+    nodes_too_expensive: int = 0  #: able nodes whose price exceeds the ceiling
     zones: list[ZoneOffer] = []
     start: Estimate
     run: Estimate
     finish: Estimate
-    cost_p50: int | None = None  #: for one job, at the highest price, by how long such jobs ran
+    cost_p50: int | None = None  #: for one job at the highest price, from the run times of such jobs
     cost_p90: int | None = None
-    earns_low: int | None = None  #: what a provider gets per hour, after the fee
+    earns_low: int | None = None  #: a provider's earnings per hour, after the fee
     earns_high: int | None = None
-    earns_run: int | None = None  #: for an ordinary run (p50) at the highest price
+    earns_run: int | None = None  #: for a typical run (p50) at the highest price
     sentences: list[str]

@@ -1,4 +1,4 @@
-"""The market on the wire: prices by zone, floors, and what a node earns. Amounts are microcredits, units thousandths."""
+"""Wire models of the market: prices by zone, floors, and earnings of nodes. Amounts in microcredits, units in thousandths."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from computepool.protocol.base import Count, Micro, Reply, Request
 
 
 class FloorLevel(Reply):
-    """Units that are offered from one price on."""
+    """Units that are offered from one price upwards."""
 
-    floor: Micro = Field(description="What the owner wants for a unit-hour, after the fee")
-    price: Micro = Field(description="The spot price from which on that is paid")
+    floor: Micro = Field(description="The least that the owner accepts for a unit-hour, after the fee")
+    price: Micro = Field(description="The spot price at which that is met")
     units: Count
 
 
 class CeilingLevel(Reply):
-    """Units that wait and pay at most this."""
+    """Units required by waiting jobs that pay at most this price."""
 
-    price: Micro | None = Field(description="For a unit-hour; null: whatever it costs")
+    price: Micro | None = Field(description="For a unit-hour; null: any price")
     units: Count
 
 
 class ZoneMarket(Reply):
-    """One zone. Capacity and demand are of all hubs; nodes, floors and ceilings are what this hub sees."""
+    """One zone. Capacity and demand are those of all hubs; nodes, floors and ceilings are those of this hub."""
 
     tier: str
     region: str
-    spot: Micro = Field(description="For a unit-hour (a core, or a card), the fee included")
+    spot: Micro = Field(description="For a unit-hour (of a core, or a card), including the fee")
     reference: Micro
     low: Micro = Field(description="The spot price never falls below this")
     high: Micro
     hour_ago: Micro
-    capacity: Count = Field(description="Free at a floor that is met, and busy")
-    demand: Count = Field(description="Busy, and waiting at a ceiling that pays")
+    capacity: Count = Field(description="Units that are busy, or free at a floor that is met")
+    demand: Count = Field(description="Units that are busy, or required by waiting jobs whose ceiling pays the price")
     utilisation_ppm: Count = Field(
-        description="Demand by capacity, in millionths; the price is at rest at 750000"
+        description="Demand divided by capacity, in millionths; the price is stable at 750000"
     )
     nodes: Count
     floors: list[FloorLevel]
     ceilings: list[CeilingLevel]
     trend: list[Micro] = Field(description="The spot price in steps of `trend_step_ms`; the last is now")
-    sentence: str = Field(default="", description="What the price does now, and why; empty without a market")
+    sentence: str = Field(default="", description="How the price is moving, and why; empty without a market")
 
 
 class MarketView(Reply):
@@ -52,14 +52,14 @@ class MarketView(Reply):
     tick_ms: int
     trend_step_ms: int
     zones: list[ZoneMarket]
-    sentence: str = Field(default="", description="What prices mean in this economy")
+    sentence: str = Field(default="", description="The meaning of prices in this economy")
 
 
 class PricePoint(Reply):
-    """What happened from `at_ms` until the next point."""
+    """The time from `at_ms` until the next point."""
 
     at_ms: int
-    price: Micro = Field(description="The last")
+    price: Micro = Field(description="The last price")
     low: Micro
     high: Micro
     capacity: Count
@@ -70,15 +70,15 @@ class MarketHistory(Reply):
     tier: str
     region: str
     step_ms: int
-    points: list[PricePoint] = Field(description="The oldest first; before the first record there is none")
+    points: list[PricePoint] = Field(description="The oldest first, from the first record on")
 
 
 class ZoneSeries(Reply):
-    """One zone over time: columns as long as `at_ms` of the chart; null before the first record."""
+    """One zone over time. The columns are as long as `at_ms` of the chart; null before the first record."""
 
     tier: str
     region: str
-    price: list[Micro | None] = Field(description="The last of each step")
+    price: list[Micro | None] = Field(description="The last price of each step")
     low: list[Micro | None]
     high: list[Micro | None]
     capacity: list[Count | None]
@@ -95,22 +95,22 @@ class MarketChart(Reply):
 
 class FloorRequest(Request):
     floor: Micro | None = Field(
-        description="Microcredits for a unit-hour of the node's own tier, after the fee; null: any price will do"
+        description="Microcredits for a unit-hour of the node's own tier, after the fee; null: any price"
     )
 
 
 class FloorView(Reply):
-    """What was set, and what it means at today's prices."""
+    """A floor, and its effect at current prices."""
 
     node_id: str | None = Field(description="null: the default for all your nodes")
     floor: Micro | None
-    default: Micro | None = Field(description="What holds where a node has no floor of its own")
-    nodes: Count = Field(description="Nodes for which this floor holds")
+    default: Micro | None = Field(description="The floor of nodes that have none of their own")
+    nodes: Count = Field(description="Nodes with this floor")
     sentence: str
 
 
 class Sale(Reply):
-    """What one kind of unit of a node brings."""
+    """The earnings of one kind of unit of a node."""
 
     tier: str
     region: str
@@ -119,7 +119,7 @@ class Sale(Reply):
     floor: Micro = Field(description="For a unit-hour of this kind, after the fee; 0: none")
     in_money: bool
     per_hour: Micro = Field(description="After the fee, if all of it is busy")
-    utilisation_ppm: Count = Field(description="How much of the zone's capacity is busy now, in millionths")
+    utilisation_ppm: Count = Field(description="The share of the zone's capacity that is busy now, in millionths")
     per_day: Micro = Field(description="After the fee, if it is as busy as its zone")
 
 
@@ -141,7 +141,7 @@ class NodeEarnings(Reply):
 
 
 class OwnNodeView(Reply):
-    """What a node may know of itself, by its own key."""
+    """What a node may read about itself, with its own key."""
 
     owner_name: str
     earnings: NodeEarnings

@@ -1,4 +1,4 @@
-"""Payouts as they cross the wire. Amounts are microcredits; what makes a target valid is decided by the hub."""
+"""Wire models of payouts. Amounts are in microcredits. The hub validates the targets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from computepool.protocol.base import Micro, Page, PositiveMicro, Reply, Request
 State = Literal["requested", "reserved", "submitted", "unknown", "paid", "failed", "rejected"]
 _Written = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 Words = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME_PATTERN)]
-BankReference = Annotated[
-    str, StringConstraints(min_length=4, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9/_-]*$")
-]
+BankReference = Annotated[str, StringConstraints(min_length=4, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9/_-]*$")]
 
 
 class BankAccount(Request):
@@ -26,7 +24,7 @@ class BankAccount(Request):
 
 
 class PayoutRequest(Request):
-    """To a UPI id or to a bank account."""
+    """A payout to a UPI id or to a bank account."""
 
     amount: PositiveMicro
     upi: _Written | None = None
@@ -70,10 +68,10 @@ class PayoutView(Reply):
     updated_at_ms: int
     can_cancel: bool = False
     can_approve: bool = False
-    can_mark: bool = False  #: as paid or failed, by an administrator
+    can_mark: bool = False  #: you may mark it as paid or failed
 
 
 class PayoutPage(Page):
     payouts: list[PayoutView]
-    available: Micro  #: matured credits of the caller that may be paid out
-    minimum: Micro  #: of one payout
+    available: Micro  #: matured credits of the caller that can be paid out
+    minimum: Micro  #: amount of one payout

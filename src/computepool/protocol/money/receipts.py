@@ -1,6 +1,6 @@
-"""Receipts: what was agreed, done and paid for one job, as canonical JSON under the hub's Ed25519 signature.
+"""Receipts: what was agreed, done and paid for one job, as canonical JSON with the hub's Ed25519 signature.
 
-A receipt stands alone: with the hub's public key everything in it can be computed again, offline (`pool verify`).
+A receipt is self-contained: with the hub's public key, everything in it can be verified offline (`pool verify`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from computepool.protocol.tokens import b64, public_key, signed_by, unb64
 
-#: Amounts, times and numbers are never below zero, and always 64 bits.
+#: Amounts, times and numbers are never negative, and fit 64 bits.
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 FORMAT: Literal["computepool-receipt-1"] = "computepool-receipt-1"
 
 
 class _Part(BaseModel):
-    """Nothing may be added, and no number may come as a text: what is signed is what is read."""
+    """Strict and without additional fields, so that what is signed is what is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class ReceiptTransfer(_Part):
-    """A row of the ledger, whole, with the hash before it and its own."""
+    """A complete row of the ledger, with its own hash and the previous one."""
 
     seq: Whole
     tx_key: str
@@ -37,15 +37,15 @@ class ReceiptTransfer(_Part):
     job_id: str | None
     ref: str | None
     at_ms: Whole
-    previous: str  #: hash of the transfer before it in the ledger
+    previous: str  #: hash of the previous transfer in the ledger
     hash: str
 
 
 class ReceiptPrices(_Part):
-    """What was used of the price table."""
+    """The parts of the price table that were used."""
 
     version: Whole
-    digest: str  #: SHA-256 of the whole table, as GET /prices/{version} tells it
+    digest: str  #: SHA-256 of the whole table, as in GET /prices/{version}
     economy: Literal["market", "time-bank", "none"]
     base: Whole
     tier_rate: Whole  #: × 100
@@ -55,7 +55,7 @@ class ReceiptPrices(_Part):
 
 
 class ReceiptRun(_Part):
-    """One run that was paid for: on whose node, for how long, at which price."""
+    """One run that was paid for: the node and its owner, the duration and the price."""
 
     attempt_id: str
     report_digest: str  #: of the node's signed report
@@ -77,15 +77,15 @@ class ReceiptRun(_Part):
 
 
 class Receipt(ReceiptRun):
-    """Of the accepted run, and of those that confirmed its result. Amounts in microcredits, times in milliseconds since
-    the epoch by the hub's clock."""
+    """For the accepted run and the runs that confirmed its result. Amounts in microcredits, times in milliseconds since the
+    epoch by the hub's clock."""
 
     format: Literal["computepool-receipt-1"]
-    pool: str  #: the hub's name for it
+    pool: str  #: the name of the pool
     kid: str
-    key: str  #: the public half of the key that signed
+    key: str  #: the public half of the signing key
     job_id: str
-    #: of the submission it came with; its money was set aside in one transfer
+    #: jobs of its submission, whose money was set aside in one transfer
     jobs: Annotated[Whole, Field(ge=1)]
     spec_digest: str
     result_digest: str | None
@@ -96,8 +96,8 @@ class Receipt(ReceiptRun):
     hold: Whole
     refund: Whole
     confirmed_by: list[ReceiptRun] = []
-    #: Attempts whose checkpoints these runs went on from, each up to the one that was used: it is billed from its
-    #: lease, and counts as finished when what is billed was over.
+    #: Attempts from whose checkpoints these runs resumed. Each is billed from its lease up to the checkpoint that was used,
+    #: and counts as finished then.
     continued_from: list[ReceiptRun] = []
     transfers: list[ReceiptTransfer]
 
@@ -108,7 +108,7 @@ class SignedReceipt(_Part):
 
 
 def canonical(receipt: dict[str, Any]) -> bytes:
-    """The one text of a receipt: sorted, without spaces, in ASCII."""
+    """The canonical text of a receipt: sorted, without spaces, in ASCII."""
     return json.dumps(receipt, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -117,7 +117,7 @@ def sign(receipt: Receipt, key: Ed25519PrivateKey) -> SignedReceipt:
 
 
 def is_signed(document: dict[str, Any], key: str) -> bool:
-    """Whether this very document was signed with the private half of `key`. Only the usual spelling counts."""
+    """Whether exactly this document was signed with the private half of `key`. The signature must be in canonical base64."""
     signature = document["signature"]
     if b64(unb64(signature)) != signature:
         return False

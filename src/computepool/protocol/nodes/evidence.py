@@ -1,4 +1,4 @@
-"""Evidence behind a node's reputation, and what a node does now, for its owner."""
+"""Wire models of the evidence behind a node's reputation, and of a node's current work, for its owner."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ EvidenceKind = Literal[
     "narrow",
     "confirmed",
     "refuted",
+    "padded",
     "probe_right",
     "probe_wrong",
     "pardoned",
@@ -24,14 +25,14 @@ EvidenceKind = Literal[
 
 
 class EvidenceRow(Reply):
-    """One outcome. Others' jobs are never named; strangers are told neither the job nor the minute."""
+    """One outcome. Other accounts' jobs are never named, and their exact times are only for the owner of the node."""
 
-    at_ms: int  #: to the hour, for who neither owns the node nor administers the pool
+    at_ms: int  #: rounded to the hour unless you own the node or administer the pool
     evidence: EvidenceKind
     sentence: str
-    weight: float  #: what it counts: 1 is a whole outcome; 0: nothing, or only for integrity
-    success: bool | None  #: null: neither
-    counted: bool  #: false: lost at the same moment as another, which was counted
+    weight: float  #: 1 is a whole outcome; 0: none, or only for integrity
+    success: bool | None  #: null: neither success nor failure
+    counted: bool  #: false: lost at the same moment as another outcome, which counted
     verified: bool
     violation: bool
     own: bool  #: a job of the node's owner
@@ -42,37 +43,37 @@ class EvidenceRow(Reply):
 
 class EvidencePage(Page):
     node_id: str
-    exact: bool  #: false: without jobs, and times to the hour, because the node is somebody else's
+    exact: bool  #: false: without jobs and with times rounded to the hour, because you do not own the node
     rows: list[EvidenceRow]
 
 
 class NodeAttempt(Reply):
-    """Something a node holds now, as its owner sees it."""
+    """An attempt that a node holds now, as its owner sees it."""
 
     attempt_id: str
     job_id: str
     job_name: str | None = None  #: of the owner's own jobs, and for administrators
     kind: JobKind
     state: str  #: leased or running
-    own: bool  #: the owner's: nothing is paid for it
+    own: bool  #: the owner's own job, which is free
     leased_at_ms: int
     started_at_ms: int | None = None
     cores: float
     ram_mb: int
     gpus: int
-    price: int  #: microcredits per hour, what the submitter pays
-    earns: int  #: microcredits per hour, what of it the owner gets
-    earned: int  #: about what it comes to so far, if it succeeds
+    price: int  #: paid by the submitter, in microcredits per hour
+    earns: int  #: the owner's part of it
+    earned: int  #: the approximate amount so far, if it succeeds
     ends_at_ms: int | None = None  #: when its time limit ends
     progress: float | None = None
     cpu_percent: int | None = None
     rss_mb: int | None = None
-    cpu_ids: list[int] = []  #: where it may run, by the node's own numbers
+    cpu_ids: list[int] = []  #: the CPUs it may use, by the node's numbering
 
 
 class NodeWork(Reply):
     node_id: str
     running: int
     leased: int
-    attempts: list[NodeAttempt]  #: what runs first, then what waits; the first 200
-    earns: int  #: microcredits per hour, of all of them together
+    attempts: list[NodeAttempt]  #: running ones first; at most 200
+    earns: int  #: microcredits per hour, for all of them together

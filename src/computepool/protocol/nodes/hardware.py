@@ -1,38 +1,33 @@
-"""Measurements of a node's hardware, and what it counts as."""
+"""Wire models of hardware measurements and their results."""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from computepool.protocol.base import Id, NewName, Reply, Request
+from computepool.protocol.base import Id, NewName, Reply, Request, Signature
 
 Score = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class HardwareReport(Request):
-    """What a node measured on itself when the hub asked. None: not measured; a note says why."""
+    """A node's measurement of its own hardware, at the hub's request. Null: not measured; a note says why."""
 
-    id: Id  #: `measure` of the reply that asked
-    cpu: Score | None = None  #: of one core, 1000 is the reference
+    id: Id  #: `measure` from the hub's request
+    cpu: Score | None = None  #: of one core; 1000 is the reference
     memory_mb_s: Score | None = None
     disk_mb_s: Score | None = None
     net_mb_s: Score | None = None
     rtt_us: Score | None = None
-    gflops: list[Score | None] = Field(default=[], max_length=64)  #: of each card, in the profile's order
+    gflops: list[Score | None] = Field(default=[], max_length=64)  #: of each card, in the order of the profile
     notes: list[NewName] = Field(default=[], max_length=16)
-    #: by the node's key over signed_text()
-    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+    signature: Signature  #: over signed_text()
 
     def signed_text(self) -> bytes:
-        return hardware_text(self)
-
-
-def hardware_text(report: HardwareReport) -> bytes:
-    fields = report.model_dump(exclude={"signature"}, mode="json")
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+        fields = self.model_dump(exclude={"signature"}, mode="json")
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 class ScoresView(Reply):
@@ -50,16 +45,16 @@ class MeasuredView(Reply):
 
 
 class HardwareView(Reply):
-    """What a node claims, what was measured, and what it counts as (docs/node.md)."""
+    """A node's claimed hardware, its measurements, and the resulting tiers (docs/node.md)."""
 
     claimed: str
-    tier: str  #: in force
+    tier: str  #: in effect
     cpu_tier: str  #: of its cores, for jobs without a card
-    standing: str  #: claimed (not measured), confirmed, measured (no table knows it), lowered
+    standing: str  #: claimed (not measured), confirmed, measured (an unknown card), lowered
     sentence: str
     scores: ScoresView
     notes: list[str] = []
     measured_at_ms: int | None = None
-    slowdown: float | None = None  #: how many times longer its jobs take than on other nodes of the tier
+    slowdown: float | None = None  #: the factor by which its jobs take longer than on other nodes of the tier
     compared_jobs: int = 0
     history: list[MeasuredView] = []

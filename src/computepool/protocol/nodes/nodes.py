@@ -1,4 +1,4 @@
-"""Messages between an agent and the hub: register, next (the long poll), heartbeat, complete (the report), logs."""
+"""Messages between agent and hub: register, next (the long poll), heartbeat, complete (the reports) and logs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from computepool.protocol.base import (
     Region,
     Reply,
     Request,
+    Signature,
     Tag,
     empty_list,
 )
@@ -32,19 +33,21 @@ from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileN
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
 
-HOLDING_MAX = 20_000
+HOLDING_MAX = 50_000
 REPORTS_MAX = 1_000
 LOG_CHUNK_MAX = 64 * 1024
-#: Bytes that an agent sends of what an attempt writes, at least: of a shorter output nothing is missing.
+#: The minimum of an attempt's output, in bytes, that an agent sends. Shorter output must be complete.
 LOG_SENT_MIN = 1_000_000
 OUTPUTS_MAX = 1_000
-LOADS_MAX = 16  #: looks at an attempt's processes, in one word about it
-PYTHONS_MAX = 32  #: minor versions that a node may fetch
-MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
+LOADS_MAX = 16  #: measurements of an attempt's processes in one report
+PYTHONS_MAX = 32  #: minor versions that a node may download
+MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
 
-#: Of a run: all the money there is, at the lowest price, lasts longer than a Count holds.
+#: A duration: the maximum amount of money at the lowest price lasts longer than a Count can hold.
 Lasts = Annotated[int, Field(ge=0, le=10**30)]
 PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+#: Ed25519, base64url without padding.
+PublicKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
 
 
@@ -55,12 +58,12 @@ class GpuModel(Request):
 
     @property
     def claim(self) -> str:
-        """Its tier by its agent's word; where that does not know the name, by the hub's, which may be newer."""
+        """The tier claimed by the agent or, if that does not know the card, by the hub, whose table may be newer."""
         return tier_of(self.name) if self.tier == UNKNOWN_GPU_TIER else self.tier
 
 
 class StatedPlace(Request):
-    """Where its owner says that a node is: degrees, kept to one decimal."""
+    """The place of a node as stated by its owner: degrees, rounded to one decimal."""
 
     lat: float = Field(ge=-90, le=90)
     lon: float = Field(ge=-180, le=180)
@@ -72,26 +75,26 @@ class StatedPlace(Request):
 
 
 class Profile(Request):
-    """A node as its agent describes it."""
+    """A node as described by its agent."""
 
     name: Name
     cores: float = Field(gt=0, le=100_000)
     ram_mb: Count
     disk_mb: Count
     gpus: list[GpuModel] = Field(default=[], max_length=64)
-    lends_gpus: bool = True  #: to strangers; agents say no until their owner says yes
+    lends_gpus: bool = True  #: to other accounts; agents send false until their owner opts in
     region: Region = ""
-    place: StatedPlace | None = None  #: on the map; none: somewhere in its region
+    place: StatedPlace | None = None  #: on the map; null: somewhere in its region
     tags: list[Tag] = Field(default=[], max_length=64)
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
     python: PythonMinor
-    #: besides it, those that the agent gets where a job needs one; its owner allows it
+    #: other versions that the agent may download when a job needs one
     fetches_python: list[PythonMinor] = Field(default=[], max_length=PYTHONS_MAX)
-    #: digest of what jobs see as /usr
+    #: digest of the tree that jobs see as /usr
     runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = ""
-    isolation: str = "process"  #: the best level that passed the node's self-test
-    #: account ids whose jobs may run unsandboxed; "*" for all
+    isolation: str = "process"  #: the strongest level that passed the node's self-test
+    #: account ids whose jobs may run without a sandbox; "*" for all
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
@@ -105,13 +108,13 @@ class Profile(Request):
         return value
 
     def tiers(self) -> tuple[str, ...]:
-        """Of its cards, as claimed."""
+        """The claimed tiers of its cards."""
         return tuple(gpu.claim for gpu in self.gpus)
 
     @property
-    def python_words(self) -> str:
+    def python_text(self) -> str:
         others = ", ".join(self.fetches_python)
-        return f"{self.python} (fetches {others} where a job needs it)" if others else self.python
+        return f"{self.python} (downloads {others} when a job needs it)" if others else self.python
 
     def capacity(self) -> Capacity:
         return Capacity(
@@ -142,12 +145,12 @@ class Profile(Request):
 
 
 def _check_profile(profile: Profile) -> Profile:
-    """Submitters read these on their terminals; what is stored already is only escaped there."""
+    """Check the texts that submitters read on their terminals. Stored profiles may be older, and are escaped when shown."""
     cards = (card.name for card in profile.gpus)
     texts = (profile.name, profile.platform, profile.version, profile.url, profile.mesh_version)
     for text in (*texts, *profile.properties.values(), *cards):
         if not is_plain(text):
-            raise ValueError(f"{text!a} has control characters or marks of direction")
+            raise ValueError(f"{text!a} has control characters or bidirectional characters")
     return profile
 
 
@@ -155,12 +158,11 @@ NewProfile = Annotated[Profile, AfterValidator(_check_profile)]
 
 
 class RegisterRequest(Request):
-    """First contact: a one-time code, the agent's own public key, and proof that it holds the private half."""
+    """First contact: a one-time code, the agent's public key, and proof that it has the private half."""
 
     code: Annotated[str, StringConstraints(min_length=8, max_length=128)]
-    #: Ed25519, base64url without padding
-    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
-    proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: signature of the code
+    public_key: PublicKey
+    proof: Signature  #: signature of the code
     protocol: int
     profile: NewProfile
 
@@ -172,49 +174,49 @@ class RegisterReply(Reply):
 
 
 class LoadModel(Request):
-    """What an attempt's processes do at the moment."""
+    """The load of an attempt's processes at one moment."""
 
     cpu_percent: int = Field(ge=0, le=10_000_000)  #: 100 is one CPU
     rss_mb: Count
     processes: Count
-    gpu_percent: int | None = Field(default=None, ge=0, le=100)  #: of its cards, on average; none: not known
-    vram_mb: Count | None = None  #: used on its cards, together
-    ago_ms: Count = 0  #: when that was; a node's clock is not trusted
+    gpu_percent: int | None = Field(default=None, ge=0, le=100)  #: average of its cards; null: unknown
+    vram_mb: Count | None = None  #: total used on its cards
+    ago_ms: Count = 0  #: how long ago it was measured, because nodes' clocks are not trusted
 
 
 class RunningAttempt(Request):
-    """Progress of one attempt the node is running now."""
+    """The progress of one attempt that the node is running."""
 
     attempt_id: Id
     progress: float | None = Field(default=None, ge=0, le=1)
     usage: Usage | None = None
-    #: where it may run, by the numbers of the node's kernel
+    #: the CPUs it may use, by the numbering of the node's kernel
     cpu_ids: list[Annotated[int, Field(ge=0, lt=1 << 20)]] = Field(default=[], max_length=4_096)
     load: LoadModel | None = None
-    earlier: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last word, oldest first
+    earlier: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last report, oldest first
 
 
 class NextRequest(Request):
-    """One request is heartbeat, lease renewal and claim."""
+    """Heartbeat, lease renewal and claim in one request."""
 
-    boot_id: Id  #: changes when the agent restarts, so the hub knows what died with it
+    boot_id: Id  #: changes when the agent restarts, so that the hub knows which attempts were lost
     #: every attempt it has: waiting, running or unreported
     holding: list[Id] = empty_list(max_length=HOLDING_MAX)
     running: list[RunningAttempt] = empty_list(max_length=HOLDING_MAX)
     wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
     claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
-    stopping: bool = False  #: the agent's last word: it ends, and the node is offline
-    #: digest of the owner's rules as it knows them
+    stopping: bool = False  #: the agent's last request: it stops, and the node is offline
+    #: digest of the owner's rules that it has
     rules: Annotated[str, StringConstraints(max_length=64)] = ""
-    profile: NewProfile | None = None  #: sent on the first poll of a boot and whenever it changed
+    profile: NewProfile | None = None  #: sent with the first poll after a start, and after changes
 
 
 class RekeyRequest(Request):
-    """A node's new key, signed by itself and by the key that it replaces (see protocol/hub_keys.py)."""
+    """A node's new key, signed with itself and with the key that it replaces (see protocol/hub_keys.py)."""
 
-    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
-    proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
-    endorsement: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+    public_key: PublicKey
+    proof: Signature
+    endorsement: Signature
 
 
 class RekeyReply(Reply):
@@ -231,7 +233,7 @@ class OutputRef(Request):
 class Grant(Reply):
     """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
 
-    # What a node says again, computes with or finds files by is bounded: the hub may have been broken into.
+    # Everything that a node repeats, computes with or uses for file names is bounded: the hub may be compromised.
     attempt_id: Id
     attempt_no: int
     job_id: Id
@@ -242,14 +244,14 @@ class Grant(Reply):
     payload_artifact: Digest | None = None
     item: int = 0
     items: int = 1
-    gpus: list[int] = Field(default_factory=list)  #: indices of the node's GPUs reserved for it
-    price: int = 0  #: microcredits per hour, gross; fixed for this attempt
-    paid_ms: Lasts | None = None  #: how long the money lasts; the job is stopped then
-    left_ms: Lasts | None = None  #: of its time limit, where earlier attempts of this run have used a part
-    checkpoint: list[OutputRef] | None = None  #: it goes on from these files
+    gpus: list[int] = Field(default_factory=list)  #: indexes of the node's GPUs reserved for it
+    price: int = 0  #: gross microcredits per hour; fixed for this attempt
+    paid_ms: Lasts | None = None  #: how long the money lasts; then the job is stopped
+    left_ms: Lasts | None = None  #: the rest of its time limit, if earlier attempts of this run used a part
+    checkpoint: list[OutputRef] | None = None  #: the files to resume from
 
     def digest(self) -> str:
-        """What the job token binds: everything the node acts on."""
+        """Covers everything that the node acts on; bound by the job token."""
         parts = (
             self.attempt_id, self.job_id, self.lane, self.spec, self.account_id, self.payload or "",
             self.payload_artifact or "", str(self.item), str(self.items), ",".join(map(str, self.gpus)),
@@ -263,21 +265,20 @@ class Grant(Reply):
 class NextReply(Reply):
     interval_ms: Count
     lease_ms: Count
-    fence_ms: Count  #: stop this long before the lease ends
+    fence_ms: Count  #: stop attempts this long before the lease ends
     hub_time_ms: Count
     grants: list[Grant] = []
     specs: dict[str, str] = {}  #: digest → canonical JSON body of the JobSpec
-    token: str | None = None  #: EdDSA JWT binding node, attempts and digests; absent when there are no grants
+    token: str | None = None  #: EdDSA JWT that binds node, attempts and digests; null without grants
     cancel: list[str] = []  #: attempts to stop now
-    state: str = "active"  #: what the owner or operator wants: active, paused, draining
-    #: what the node does as the hub sees it (a NodeStatus); hubs of the version before say nothing
-    status: str = ""
-    measure: str | None = None  #: measure the hardware when idle, and report it under this id
-    rules: str | None = None  #: the owner's (JSON of NodeRules), where the node has others
-    #: groups whose home this node is, and that wait for it; none: as before
+    state: str = "active"  #: requested by the owner or operator: active, paused, draining
+    status: str = ""  #: the node's status at the hub (a NodeStatus); earlier hubs send none
+    measure: str | None = None  #: measure the hardware when idle, and report it with this id
+    rules: str | None = None  #: the owner's rules (JSON of NodeRules), if the node has others
+    #: groups that wait for delivery to this node; null: as before
     result_deliveries: list[Id] | None = None
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
-    #: the node's address as the hub sees it, which its jobs do not reach
+    #: the node's address as seen by the hub, which its jobs must not reach
     seen_from: Annotated[str, StringConstraints(max_length=64)] | None = None
 
 
@@ -285,7 +286,7 @@ class LogText(Request):
     attempt_id: Id
     stream: Stream
     text: Annotated[str, StringConstraints(max_length=LOG_CHUNK_MAX)]
-    #: counted per attempt from 0: one that comes again is known by it, and not kept twice
+    #: counted per attempt from 0, so that repeated chunks are stored once
     seq: Count | None = None
 
 
@@ -304,32 +305,31 @@ class Report(Request):
     result: Annotated[str, StringConstraints(max_length=RESULT_INLINE_MAX * 4 // 3 + 1024)] | None = None
     result_artifact: Digest | None = None
     outputs: list[OutputRef] = empty_list(max_length=OUTPUTS_MAX)
-    #: Of a script's or command's whole standard output: SHA-256 of its text as it is sent (UTF-8, without progress
-    #: lines, what is no UTF-8 replaced), and how many characters that has; agents of the version before do not count them.
+    #: For a script or command, the SHA-256 of its whole standard output as sent (UTF-8, without progress lines, invalid bytes
+    #: replaced), and its length in characters, which earlier agents do not send.
     printed: Digest | None = None
     printed_chars: Count | None = None
     ran_ms: Count = 0  #: how long it ran
-    ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
+    ended_ago_ms: Count = 0  #: an interval, because the node's clock is not trusted
     usage: Usage | None = None
-    move_to: Name | None = None  #: the host at which the job goes on, from the checkpoint that it just made
-    #: of the items that a job carries, those that raised
-    items_failed: int = Field(default=0, ge=0, le=BUNDLED_MAX)
-    loads: list[LoadModel] = empty_list(max_length=LOADS_MAX)  #: since the last word, oldest first
+    move_to: Name | None = None  #: the host on which the job continues from its latest checkpoint
+    items_failed: int = Field(default=0, ge=0, le=BUNDLED_MAX)  #: items of a bundle that raised
+    loads: list[LoadModel] = empty_list(max_length=LOADS_MAX)  #: since the last report, oldest first
 
     @model_validator(mode="after")
     def _reasonable(self) -> Self:
         if self.reason not in REASONS_FOR[self.outcome]:
-            raise ValueError(f"{self.reason.value} is no reason for {self.outcome.value}")
+            raise ValueError(f"{self.reason.value} is not a reason for {self.outcome.value}")
         if (self.move_to is None) == (self.outcome is Outcome.MOVED):
-            raise ValueError("a host to move to belongs to the outcome `moved`, and to no other")
+            raise ValueError("`move_to` is required for the outcome `moved`, and not allowed for others")
         if self.printed is None and self.printed_chars is not None:
-            raise ValueError("`printed_chars` says how long `printed` is, and is nothing without it")
+            raise ValueError("`printed_chars` requires `printed`")
         if self.outcome is Outcome.SUCCEEDED and self.exit_code not in (None, 0):
             raise ValueError(f"a program that succeeded does not exit with {self.exit_code}")
         return self
 
     def digest(self) -> str:
-        """Names the content of the report; the same attempt reported twice must have the same."""
+        """Identifies the content of the report. Repeated reports of an attempt must have the same digest."""
         parts = (
             self.attempt_id, self.outcome, self.reason, str(self.exit_code), self.error or "", self.result or "",
             self.result_artifact or "", *(f"{output.name}={output.digest}" for output in self.outputs),
@@ -339,7 +339,7 @@ class Report(Request):
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def result_digest(self) -> str:
-        """Names what the job came to, whoever ran it: the value, the files, and what a program printed."""
+        """Identifies the result, whichever node ran the job: the value, the files, and the output of a program."""
         files = sorted(f"{output.name}={output.digest}" for output in self.outputs)
         parts = (
             str(self.exit_code),
@@ -354,19 +354,18 @@ class Report(Request):
 
 class CompleteRequest(Request):
     reports: list[Report] = Field(min_length=1, max_length=REPORTS_MAX)
-    #: last output, so that short jobs need no extra request
+    #: the last output, so that short jobs need no further request
     logs: list[LogText] = empty_list(max_length=REPORTS_MAX * 4)
-    #: by the node's key over signed_text()
-    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+    signature: Signature  #: over signed_text()
 
     def signed_text(self, digests: Iterable[str] | None = None) -> bytes:
         return signed_text(self.reports, digests)
 
 
 def signed_text(reports: Sequence[Report], digests: Iterable[str] | None = None) -> bytes:
-    """What a node vouches for: how each attempt ended, and how long it ran, which is what it is paid for.
+    """The signed text: how each attempt ended, and how long it ran, which determines the pay.
 
-    Not how long ago it ended: that grows while a report waits for a hub that is away. `digests`: the reports', if known.
+    Excludes how long ago it ended, which grows while a report waits for an absent hub. `digests`: of the reports, if known.
     """
     known = [report.digest() for report in reports] if digests is None else digests
     pairs = zip(reports, known, strict=True)
@@ -383,30 +382,30 @@ class CompleteReply(Reply):
 
 
 class ReputationView(Reply):
-    """How far to rely on a node, and from what that follows (docs/reputation.md)."""
+    """The reliability of a node, and the evidence behind it (docs/reputation.md)."""
 
     score: float  #: from 0 to 1, at this moment
-    successes: int  #: jobs done, of all time
-    failures: int  #: jobs failed or lost by the node's fault, of all time
-    success_weight: float  #: what the successes still count: recent ones more, unverified ones a quarter
+    successes: int  #: completed jobs, of all time
+    failures: int  #: jobs failed or lost through the node's fault, of all time
+    success_weight: float  #: the current weight of the successes: recent ones weigh more, unverified ones a quarter
     failure_weight: float
-    changed_at_ms: int | None = None  #: the last outcome that counted; none: nothing is known of it
-    newcomer: bool = False  #: it gets one job of others at a time
-    #: verified jobs of others, of `newcomer_jobs`; an unverified one counts a quarter
+    changed_at_ms: int | None = None  #: time of the last outcome that counted; null if there is none
+    newcomer: bool = False  #: it gets one job of other accounts at a time
+    #: verified jobs of other accounts, out of `newcomer_jobs`; unverified ones count a quarter
     newcomer_jobs_done: int = 0
     newcomer_jobs: int = 0
-    tenure_days: int = 0  #: days on which it did a job of others well
-    verified: int = 0  #: jobs of others whose results were compared with other nodes' and agreed, of all time
-    verified_days: int = 0  #: days on which there was one
-    #: microcredits that jobs of others on its owner's nodes may be worth; none: any
+    tenure_days: int = 0  #: days on which it completed a job of another account
+    verified: int = 0  #: jobs of other accounts whose results agreed with those of other nodes, of all time
+    verified_days: int = 0  #: days with such a result
+    #: microcredits that other accounts' jobs on its owner's nodes may be worth; null: no limit
     exposure_cap: int | None = None
-    streak: int = 0  #: verified results since the last one that was proven wrong
+    streak: int = 0  #: verified results since the last violation
     violation_count: int = 0  #: results proven wrong, of all time
-    recent_violations: int = 0  #: in the last 30 days; the third one puts it on probation
-    probation_at_ms: int | None = None  #: since when it is tested, because of wrong results
-    probes_right: int = 0  #: tests that it passed on this probation
+    recent_violations: int = 0  #: in the last 30 days; the third one leads to probation
+    probation_at_ms: int | None = None  #: start of its probation, during which it is tested
+    probes_right: int = 0  #: tests passed in this probation
     probes_wrong: int = 0
-    banned_at_ms: int | None = None  #: since when it gets no jobs of others, because of wrong results
+    banned_at_ms: int | None = None  #: when it was banned from other accounts' jobs, because of wrong results
 
 
 class NodeView(Reply):
@@ -414,8 +413,8 @@ class NodeView(Reply):
     name: str
     owner: str
     owner_name: str
-    state: str = Field(description="What its owner wants of it: active, paused, draining; or revoked")
-    status: NodeStatus = Field(description="What it does, all things considered; one word for every view")
+    state: str = Field(description="The state requested by its owner: active, paused, draining; or revoked")
+    status: NodeStatus = Field(description="Its overall status, which is the same in every view")
     online: bool
     profile: Profile
     tier: str
@@ -431,14 +430,14 @@ class NodeView(Reply):
     reputation: ReputationView | None = None
     hardware: HardwareView | None = None
     can_manage: bool = False
-    can_pardon: bool = False  #: it has violations or a ban, and you may take them back
-    region: str = ""  #: of prices; what its agent says is in the profile
-    place: str = ""  #: where that is, in words
+    can_pardon: bool = False  #: it has violations or a ban that you may clear
+    region: str = ""  #: the price region; the profile has the agent's own text
+    place: str = ""  #: its place as text
     #: microcredits for a unit-hour, its own or its owner's default; only its owner sees it
     floor: int | None = None
     floor_is_default: bool = False
-    sentence: str = ""  #: what it does, or what keeps it from work; of one node, not in lists
-    sandbox: str = ""  #: what its isolation level means; of one node, not in lists
+    sentence: str = ""  #: what it does, or why it gets no jobs; for a single node, not in lists
+    sandbox: str = ""  #: the meaning of its isolation level; for a single node, not in lists
     uptime: UptimeView | None = None
 
 
@@ -451,13 +450,13 @@ class NodeStateRequest(Request):
 
 
 class ReviewRequest(Request):
-    """An owner's word to the administrator."""
+    """An owner's request to the administrator."""
 
     note: Annotated[str, StringConstraints(max_length=500)] = ""
 
 
 class ReviewReply(Reply):
-    approval_id: str  #: what the administrator decides about
+    approval_id: str  #: of the approval that the administrator decides
 
 
 class NodeWhyRow(Reply):
@@ -469,6 +468,6 @@ class NodeWhyRow(Reply):
 class NodeWhyView(Reply):
     node_id: str
     sentence: str
-    reputation: str = ""  #: how far the pool relies on it, and why
-    hardware: str = ""  #: how its claim stands, and why
+    reputation: str = ""  #: a sentence about its reputation
+    hardware: str = ""  #: a sentence about its hardware claim
     rows: list[NodeWhyRow]

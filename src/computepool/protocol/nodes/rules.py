@@ -1,4 +1,4 @@
-"""An owner's rules for a node, as people send them and as agents hear of them (docs/node.md)."""
+"""Wire models of an owner's rules for a node (docs/node.md)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Most = Annotated[int, Field(ge=1, le=MB_MAX)]
 
 
 class NodeRules(Request):
-    """What others may do on a node. What is left out is allowed; an owner's own jobs always are."""
+    """What other accounts' jobs may do on a node. Omitted fields allow everything; the owner's own jobs are unrestricted."""
 
-    allow_submitters: Submitters = []  #: account ids or names; if there are any, only their jobs
+    allow_submitters: Submitters = []  #: account ids or names; if not empty, only their jobs
     deny_submitters: Submitters = []
-    allow_labels: Labels = []  #: if there are any, a job must carry one of them
+    allow_labels: Labels = []  #: if not empty, a job must have one of them
     deny_labels: Labels = []
     network: bool = True  #: jobs that list hosts to reach, where the node was started with --net
     gpus: bool = True
     minutes_max: int | None = Field(default=None, ge=1, le=TIMEOUT_MAX_S // 60)  #: of a job's time limit
     ram_mb_max: Most | None = None
     disk_mb_max: Most | None = None
-    #: of a submitter's reputation; the hub alone can judge it
+    #: minimum reputation of a submitter; only the hub can check it
     score_min: float = Field(default=0, ge=0, le=1)
 
     def rules(self) -> Rules:
@@ -49,16 +49,15 @@ class NodeRules(Request):
         return self.model_dump_json(exclude_defaults=True)
 
 
-#: The text of no rules.
 NO_RULES = NodeRules().body()
 
 
 def rules_digest(body: str) -> str:
-    """Empty for no rules, so that an agent that never heard of any need not be told."""
+    """Empty without rules, so that an agent that never received any is up to date."""
     return "" if body == NO_RULES else hashlib.sha256(body.encode()).hexdigest()[:32]
 
 
 class NodeRulesView(Reply):
     node_id: str
     rules: NodeRules
-    sentences: list[str]  #: each rule in words; empty: the node takes whatever fits
+    sentences: list[str]  #: each rule as a sentence; empty: the node takes every job that fits

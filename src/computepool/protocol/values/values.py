@@ -1,13 +1,13 @@
-"""Python values as JSON text, without pickle: plain where JSON has the type, `{"$tag": …}` where it has not.
+"""Python values as JSON text, without pickle: plain JSON where it has the type, `{"$tag": …}` otherwise.
 
-Owns the format of results and of the states of jobs. It is copied into sandboxes (with its parts, the
-other values_*.py), so it uses the standard library only; NumPy, pandas and pyarrow are touched only when a
-value needs them. What comes back is equal to what went in and of the same type; of a dataclass, enum or named
-tuple whose class the reader has not, a `Record`, plain value or tuple. A subclass of a plain type (Counter …) arrives
-as that plain type. Where pickle is allowed, what is not of a listed type itself is pickled instead.
+The format of results and of job states. This module and the other values_*.py are copied into sandboxes, so they use only
+the standard library; NumPy, pandas and pyarrow are used only when a value needs them. A decoded value is equal to the
+original and has its type. If the reader does not have the class of a dataclass, enum or named tuple, a `Record`, plain
+value or tuple arrives instead. A subclass of a plain type (such as Counter) arrives as the plain type. If pickle is
+allowed, anything that is not exactly of a listed type is pickled.
 
-Decoding is safe for text from a stranger: nothing is imported and nothing is called but constructors of the types
-listed here, and `__hash__` and `__eq__` of keys. A `{"$pickle": …}` value is refused unless the caller opts in.
+Decoding untrusted text is safe: nothing is imported, and only constructors of the listed types and `__hash__` and `__eq__`
+of keys are called. A `{"$pickle": …}` value is refused unless the caller opts in.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from computepool.protocol.values import values_arrow, values_records, values_tables
-from computepool.protocol.values.values_records import Record as Record  # noqa: PLC0414 - part of what this module gives
+from computepool.protocol.values.values_records import Record as Record  # noqa: PLC0414 - re-exported
 
-#: Deeper values (and values that contain themselves) are refused: no text can exhaust the reader's stack.
+#: Deeper values, and values that contain themselves, are refused, so that no text can exhaust the reader's stack.
 DEPTH_MAX = 150
 
 _HINT = "make it plain values, arrays, bytes or a dataclass, or pass allow_pickle=True"
 _INT_PLAIN_BITS = 4096  # Python refuses to print or parse decimal integers of more than 4300 digits
-_FRACTION_BITS_MAX = 2**18  # reducing one takes the square of its length
+_FRACTION_BITS_MAX = 2**18  # reducing a fraction takes quadratic time
 _SAME_HASH_MAX = 1_000
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def encode(value: object, *, allow_pickle: bool = False) -> str:
-    """The text of `value`. Raises ValueError naming the path and type of what cannot be sent."""
+    """The text of `value`. Raises a ValueError with the path and type of whatever cannot be sent."""
     if value is None:
         return "null"
     try:
@@ -55,9 +55,9 @@ def encode(value: object, *, allow_pickle: bool = False) -> str:
 
 
 def decode(text: str, *, allow_pickle: bool = False, classes: Iterable[type] = ()) -> Any:
-    """The value `text` stands for. Raises ValueError when it is malformed or pickled without permission.
+    """The value of `text`. Raises ValueError if it is malformed, or pickled without permission.
 
-    `classes`: those that the text may name besides the ones of loaded modules, such as a class that came by value.
+    `classes`: classes that the text may name in addition to those of loaded modules, such as a class sent by value.
     """
     try:
         tree = _decoder.decode(text)
@@ -73,9 +73,9 @@ def decode(text: str, *, allow_pickle: bool = False, classes: Iterable[type] = (
 
 
 def classes_in(value: object) -> list[type]:
-    """The dataclasses, enums and named tuples in `value`: what its reader must have to make it again."""
+    """The dataclasses, enums and named tuples in `value`, which its reader needs to decode it."""
     found: dict[type, None] = {}
-    seen: dict[int, object] = {}  # which keeps them alive: a number must not come again
+    seen: dict[int, object] = {}  # keeps the objects alive, so that ids are not reused
     todo = [value]
     while todo:
         item = todo.pop()
@@ -94,7 +94,7 @@ def classes_in(value: object) -> list[type]:
 
 
 class _Unsupported(Exception):
-    """Carries what is wrong up to the root; each container adds its step to the path."""
+    """Carries a problem up to the root. Each container adds its step to the path."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -104,7 +104,7 @@ class _Unsupported(Exception):
 
 # ---------------------------------------------------------------- value → JSON tree
 def _pack(value: Any, depth: int, exact: bool) -> Any:
-    """`exact` refuses subclasses, because pickle will keep their class."""
+    """`exact` refuses subclasses, because pickle keeps their class."""
     pack = _PACKERS.get(type(value))
     if pack is None:
         return _pack_other(value, depth, exact)
@@ -146,7 +146,7 @@ def _pack_subclass(value: Any, depth: int, inner: Callable[[Any, str], Any]) -> 
     return values_records.pack_dataclass(value, inner)
 
 
-#: How the base type itself sees the value: an overridden __iter__ or __str__ (as in Enum) does not interfere.
+#: The value as the base type sees it, without overridden methods such as __iter__ or __str__ (as in Enum).
 _PLAIN_VIEWS: dict[type, Callable[[Any], Any]] = {
     dict: lambda value: dict(dict.items(value)),
     str: str.__str__,
@@ -160,18 +160,10 @@ _PLAIN_VIEWS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _pack_int(value: int, depth: int, exact: bool) -> Any:
-    return value if value.bit_length() <= _INT_PLAIN_BITS else {"$int": hex(value)}
-
-
 def _pack_fraction(value: Fraction, depth: int, exact: bool) -> Any:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > _FRACTION_BITS_MAX:
         raise _Unsupported(f"a Fraction of more than {_FRACTION_BITS_MAX} bits cannot be sent")
     return {"$fraction": [hex(value.numerator), hex(value.denominator)]}
-
-
-def _pack_float(value: float, depth: int, exact: bool) -> Any:
-    return value if math.isfinite(value) else {"$float": repr(value)}
 
 
 def _pack_str(value: str, depth: int, exact: bool) -> Any:
@@ -216,7 +208,7 @@ def _pack_dict(value: dict[Any, Any], depth: int, exact: bool) -> dict[str, Any]
 
 
 def _pack_pairs(value: dict[Any, Any], depth: int, exact: bool) -> dict[str, Any]:
-    """A dict JSON cannot hold as it is: keys that are no plain strings, or that look like our tags."""
+    """A dict that JSON cannot represent: with keys that are not plain strings, or that look like tags."""
     pairs = []
     key: Any = None
     try:
@@ -229,7 +221,7 @@ def _pack_pairs(value: dict[Any, Any], depth: int, exact: bool) -> dict[str, Any
 
 
 def _pack_set(tag: str) -> Callable[[Any, int, bool], Any]:
-    # Sorted by their text: equal sets give equal text in every process, whatever its hash seed.
+    # Sorted by text, so that equal sets have equal texts in every process, whatever its hash seed.
     return lambda value, depth, exact: {tag: sorted(_pack_list(value, depth, exact), key=_dumps)}
 
 
@@ -275,8 +267,8 @@ def _b64(data: Any) -> str:
 _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
     type(None): lambda value, depth, exact: None,
     bool: lambda value, depth, exact: value,
-    int: _pack_int,
-    float: _pack_float,
+    int: lambda value, depth, exact: value if value.bit_length() <= _INT_PLAIN_BITS else {"$int": hex(value)},
+    float: lambda value, depth, exact: value if math.isfinite(value) else {"$float": repr(value)},
     str: _pack_str,
     list: _pack_list,
     dict: _pack_dict,
@@ -305,9 +297,7 @@ _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
 
 # ---------------------------------------------------------------- JSON tree → value
 class _Unpacker:
-    def __init__(
-        self, allow_pickle: bool, classes: Iterable[type], *, room: values_arrow.ElementBudget
-    ) -> None:
+    def __init__(self, allow_pickle: bool, classes: Iterable[type], *, room: values_arrow.ElementBudget) -> None:
         self._allow_pickle = allow_pickle
         self.room = room
         reader = values_records.Reader(classes)
@@ -336,7 +326,7 @@ class _Unpacker:
             return leaf(body)
         container = _CONTAINERS.get(tag)
         if container is not None:
-            if type(body) is not list:  # what a range or an array stands for may be much longer than its text
+            if type(body) is not list:  # a range or an array may be much longer than its text
                 raise ValueError("the encoded container is not valid")
             return _collect(container, self.unpack(body, depth))
         of_class = self._objects.get(tag)
@@ -346,15 +336,13 @@ class _Unpacker:
             return values_tables.unpack(tag, body, _Read(self, depth + 1))
         if tag == "$pickle":
             if not self._allow_pickle:
-                raise ValueError(
-                    "the value is pickled, which can run code; pass allow_pickle=True to accept it"
-                )
+                raise ValueError("the value is pickled, which can run code; pass allow_pickle=True to accept it")
             return _unpickle(b64decode(body))
         raise ValueError(f"the encoded value has an unknown tag {tag!r}; it was written by a newer version")
 
 
 class _Read:
-    """Reads the parts of a table, from one depth on."""
+    """Reads the parts of a table, from one depth downwards."""
 
     def __init__(self, unpacker: _Unpacker, depth: int) -> None:
         self._unpacker, self._depth = unpacker, depth
@@ -365,7 +353,7 @@ class _Read:
 
 
 def _collect(container: Callable[[Any], Any], items: list[Any]) -> Any:
-    """Keys may be of a class of the reader's, whose `__hash__` and `__eq__` may raise what they like."""
+    """Keys may belong to a class of the reader, whose `__hash__` and `__eq__` may raise anything."""
     try:
         if container is not tuple and len(items) > _SAME_HASH_MAX:
             _check_hashes(item[0] if container is dict else item for item in items)
@@ -375,7 +363,7 @@ def _collect(container: Callable[[Any], Any], items: list[Any]) -> Any:
 
 
 def _check_hashes(keys: Iterable[Any]) -> None:
-    """Numbers can be chosen so that all have one hash; then each is compared with all before it."""
+    """Refuse numbers that were chosen to have equal hashes, because each would be compared with all others."""
     ((_, most),) = Counter(map(hash, keys)).most_common(1)
     if most > _SAME_HASH_MAX:
         raise ValueError(f"more than {_SAME_HASH_MAX} keys have the same hash")
@@ -396,7 +384,7 @@ def _unpack_moment(kind: type[datetime] | type[time]) -> Callable[[Any], Any]:
         try:
             return value.replace(tzinfo=ZoneInfo(body["zone"]))
         except (ZoneInfoNotFoundError, OSError):
-            return value  # this machine does not know the zone; the offset still names the same moment
+            return value  # the zone is unknown on this machine, but the offset denotes the same moment
 
     return unpack
 
@@ -447,30 +435,25 @@ _LEAVES: dict[str, Callable[[Any], Any]] = {
     "$zone": _unpack_zone,
     "$path": _unpack_path,
 }
-_CONTAINERS: dict[str, Callable[[Any], Any]] = {
-    "$tuple": tuple,
-    "$set": set,
-    "$frozenset": frozenset,
-    "$dict": dict,
-}
+_CONTAINERS: dict[str, Callable[[Any], Any]] = {"$tuple": tuple, "$set": set, "$frozenset": frozenset, "$dict": dict}
 
 
 # ---------------------------------------------------------------- pickle, only when asked for
 def _pickle(value: object) -> bytes:
-    """cloudpickle where there is one: classes of the job's own script exist nowhere else."""
+    """With cloudpickle if available, because classes of the job's own script exist nowhere else."""
     try:
         module = importlib.import_module("cloudpickle")
     except ImportError:
         module = importlib.import_module("pickle")
     try:
         data: bytes = module.dumps(value)
-    except Exception as error:  # objects raise what they like from __reduce__
+    except Exception as error:  # __reduce__ may raise anything
         raise ValueError(f"the result cannot be pickled: {type(error).__name__}: {error}") from error
     return data
 
 
 def _unpickle(data: bytes) -> Any:
-    """Found by name: this module is imported where pickle must not be reachable without the caller's word."""
+    """Imported by name, because pickle must not be reachable from this module without the caller's consent."""
     return importlib.import_module("pickle").loads(data)
 
 

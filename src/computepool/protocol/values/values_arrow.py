@@ -1,8 +1,8 @@
-"""Arrow tables, batches, arrays and scalars as data: an uncompressed IPC stream.
+"""Arrow tables, batches, arrays and scalars as uncompressed IPC streams.
 
-Part of the codec in values.py, and copied into sandboxes with it: the standard library only, pyarrow is touched when a
-value needs it. A stream is checked message by message before pyarrow may make types or arrays of it, and its data
-(offsets, texts, codes of dictionaries) before anybody gets them.
+Part of the codec in values.py and copied into sandboxes with it: standard library only, pyarrow is used only when a value
+needs it. Each message of a stream is checked before pyarrow creates types or arrays from it, and the data (offsets, texts,
+dictionary codes) before the value is returned.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any, Protocol
 
-#: Elements without a byte of their own (of a range, an empty text, a null) that one text may stand for, however short it
-#: is; a longer one for as many more as its characters could hold in bits.
+#: A text may represent this many elements without bytes of their own (of a range, empty texts, nulls), plus `_PER_CHAR` for
+#: each of its characters.
 EMPTY_MAX = 2**20
-_PER_CHAR = 16  # a column of bits has six in one, and so has its index
+_PER_CHAR = 16  # a column of bits has six in one character, and so has its index
 
 
 class ElementBudget:
-    """What is left of that while a text is read. Everything that may take more memory than its text asks here first."""
+    """The rest of that limit while a text is read. Everything that may need more memory than its text takes from it first."""
 
     def __init__(self, chars: int) -> None:
         self._left = EMPTY_MAX + _PER_CHAR * chars
@@ -29,7 +29,7 @@ class ElementBudget:
     def take(self, elements: int) -> None:
         self._left -= max(0, elements)
         if self._left < 0:
-            raise ValueError("the encoded value stands for far more elements than its text has room for")
+            raise ValueError("the encoded value has far more elements than its text can hold")
 
 
 class Read(Protocol):
@@ -41,11 +41,11 @@ class Read(Protocol):
 
 
 class Unsendable(Exception):
-    """Why this value cannot be sent."""
+    """The value cannot be sent; the message says why."""
 
 
 def pack(value: Any) -> Any:
-    """None for what is not pyarrow's. A value can only be it if somebody imported that."""
+    """None for values that are not from pyarrow. Such values exist only if pyarrow is imported."""
     arrow = sys.modules.get("pyarrow")
     if arrow is None or type(value).__module__.partition(".")[0] != "pyarrow":
         return None
@@ -88,13 +88,13 @@ def unpack(body: dict[str, Any], read: Read) -> Any:
 
 
 def _elements(kind: Any) -> int:
-    """How many a row has at least, without a byte for any of them."""
+    """The minimum number of elements in a row, which may have no bytes."""
     inner = [kind.field(at).type for at in range(kind.num_fields)]
     return getattr(kind, "list_size", 1) * max(1, sum(map(_elements, inner)))
 
 
 def _check_stream(data: Any, arrow: Any) -> None:
-    """Before any type is made of it: no extension type, whose code would run, and nothing that has to be unpacked."""
+    """Check the stream before any type is created: no extension types, whose code would run, and no compression."""
     reader = arrow.ipc.MessageReader.open_stream(data)
     for at, message in enumerate(iter(reader)):
         metadata = message.metadata.to_pybytes()
@@ -110,7 +110,7 @@ _ARROW_MESSAGES = ("schema", "dictionary", "record batch")
 
 
 def _is_compressed(metadata: bytes, *, nested: bool) -> bool:
-    """Whether the record batch of a message (FlatBuffers; pyarrow has verified it) says how it is compressed."""
+    """Whether the record batch of a message (FlatBuffers, verified by pyarrow) names a compression."""
     header = _flat_field(metadata, struct.unpack_from("<I", metadata, 0)[0], 2)
     if nested and header is not None:
         header = _flat_field(metadata, header, 1)
@@ -118,7 +118,7 @@ def _is_compressed(metadata: bytes, *, nested: bool) -> bool:
 
 
 def _flat_field(data: bytes, table: int, number: int) -> int | None:
-    """Where the table is that a field of a table refers to."""
+    """The offset of the table that a field of a table refers to."""
     slots = table - struct.unpack_from("<i", data, table)[0]
     if struct.unpack_from("<H", data, slots)[0] <= 4 + 2 * number:
         return None

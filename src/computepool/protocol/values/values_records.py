@@ -1,12 +1,12 @@
-"""Objects that have a class, as data: dataclasses, enum members and named tuples.
+"""Objects with a class: dataclasses, enum members and named tuples.
 
-Part of the codec in values.py, and copied into sandboxes with it: standard library only.
+Part of the codec in values.py and copied into sandboxes with it: standard library only.
 
-The text names a class, and whoever reads it must not thereby run code of the writer's choosing. So a class is never
-imported: it is one the reader passed, or one that is in a module that is loaded already. Instances are made without
-`__new__`, `__init__` and `__post_init__`, and their fields are set past `__setattr__` and properties. A class that
-would run code by itself (`__del__`), or whose fields are descriptors, is treated as if it were not there. Where there is
-no class, a `Record` with the same fields arrives.
+The text names a class, but reading it must not run code that the writer chose. So a class is never imported: it must be
+passed by the reader, or belong to a module that is already loaded. Instances are created without `__new__`, `__init__` and
+`__post_init__`, and their fields are set without `__setattr__` and properties. A class that runs code by itself
+(`__del__`), or whose fields are descriptors, is treated as missing. If the class is missing, a `Record` with the same
+fields arrives.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, NoReturn
 
 _Inner = Callable[[Any, str], Any]
 _NAME_MAX = 1_000
-#: Factories of defaults that are called for a field that the text has not; any other could be anybody's code.
+#: Default factories that may be called for missing fields; any other could run arbitrary code.
 _FACTORIES = (list, dict, set, frozenset, tuple, bytearray)
 _PLAIN = (int, str, float, bytes, tuple)
 
 
 class Record:
-    """The fields of an object whose class is not here. Read only: `record.x`, or `record["x"]` for any name at all."""
+    """The fields of an object whose class is missing. Read only: `record.x`, or `record["x"]` for any name."""
 
     __slots__ = ("record_class", "record_fields")
     record_class: str  #: "module:Class" of the object
@@ -39,7 +39,7 @@ class Record:
     def __getattr__(self, name: str) -> Any:
         if name[:2] != "__" and name not in Record.__slots__ and name in self.record_fields:
             return self.record_fields[name]
-        raise AttributeError(f"{name!r} is no field of this record")
+        raise AttributeError(f"{name!r} is not a field of this record")
 
     def __getitem__(self, name: str) -> Any:
         return self.record_fields[name]
@@ -51,7 +51,7 @@ class Record:
         return len(self.record_fields)
 
     def keys(self) -> Any:
-        """So that `dict(record)` works."""
+        """Makes `dict(record)` work."""
         return self.record_fields.keys()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -69,11 +69,9 @@ class Record:
         return hash((self.record_class, tuple(self.record_fields.items())))
 
     def __repr__(self) -> str:
-        # Their writer may be a stranger, and this is what a terminal shows.
+        # Terminals show this, and the names may come from an untrusted writer.
         names = (name if name.isidentifier() else repr(name) for name in self.record_fields)
-        fields = ", ".join(
-            f"{name}={value!r}" for name, value in zip(names, self.record_fields.values(), strict=True)
-        )
+        fields = ", ".join(f"{name}={value!r}" for name, value in zip(names, self.record_fields.values(), strict=True))
         return f"Record({self.record_class!r}, {fields})"
 
     def __reduce__(self) -> tuple[type[Record], tuple[str, dict[str, Any]]]:
@@ -81,12 +79,12 @@ class Record:
 
 
 def name_of(kind: type) -> str:
-    """How the text names a class."""
+    """The name of a class in the text."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def fields_of(value: Any) -> list[Any] | None:
-    """What is inside an object of these kinds; None for any other."""
+    """The contents of an object of these kinds; None for other values."""
     kind = type(value)
     if isinstance(value, Enum):
         return [value.value]
@@ -99,7 +97,7 @@ def fields_of(value: Any) -> list[Any] | None:
 
 # ---------------------------------------------------------------- value → JSON tree
 def pack(value: Any, inner: _Inner) -> dict[str, Any] | None:
-    """None for what is not of these kinds. `inner(item, step)` packs what is inside."""
+    """None for other values. `inner(item, step)` packs the contents."""
     if isinstance(value, Enum):
         return _pack_enum(value, inner)
     if isinstance(value, tuple):
@@ -108,7 +106,7 @@ def pack(value: Any, inner: _Inner) -> dict[str, Any] | None:
 
 
 def pack_dataclass(value: Any, inner: _Inner) -> dict[str, Any] | None:
-    """After the plain types: a dataclass that is also a list or a dict arrives as that."""
+    """Called after the plain types, so a dataclass that is also a list or a dict arrives as that."""
     if type(value) is Record:
         name, fields = value.record_class, dict(value.record_fields)
     elif hasattr(type(value), "__dataclass_fields__"):
@@ -142,7 +140,7 @@ _MISSING = object()
 
 # ---------------------------------------------------------------- JSON tree → value
 class Reader:
-    """Makes objects of the classes that are here: those passed, then those of loaded modules."""
+    """Creates objects of the available classes: those passed, then those of loaded modules."""
 
     def __init__(self, classes: Iterable[type] = ()) -> None:
         self._passed = {name_of(kind): kind for kind in classes}
@@ -156,9 +154,7 @@ class Reader:
         declared = {field.name: field for field in dataclasses.fields(kind)}
         for key, item in fields.items():
             if key not in declared:
-                raise ValueError(
-                    f"{name} has no field {key!r} here: it was written by another version of the class"
-                )
+                raise ValueError(f"{name} has no field {key!r} here: it was written by another version of the class")
             _set(blank, key, item)
         for key, field in declared.items():
             if key not in fields:
@@ -181,9 +177,7 @@ class Reader:
             found = kind._member_map_.get(member)
             if found is not None:
                 return found
-            raise ValueError(
-                f"{name} has no member {member!r} here: it was written by another version of the class"
-            )
+            raise ValueError(f"{name} has no member {member!r} here: it was written by another version of the class")
         if "plain" in body:
             return inner(body["plain"])
         return Record(name, {"name": member, "value": inner(body["value"])})
@@ -193,7 +187,7 @@ class Reader:
             return self._passed[name]
         module_name, _, path = name.partition(":")
         module = sys.modules.get(module_name)
-        # By the type, and past `__getattribute__`: modules that load themselves on the first look stay unloaded.
+        # By type and without `__getattribute__`, so that lazy modules are not loaded by the look-up.
         if not path or not issubclass(type(module), ModuleType):
             return None
         names: Mapping[str, Any] = object.__getattribute__(module, "__dict__")
@@ -217,7 +211,7 @@ def _text(name: Any) -> str:
 
 
 def _attribute(kind: type, name: str) -> Any:
-    """Past the metaclass, which may have a `__getattr__` of its own."""
+    """Bypasses the metaclass, which may define `__getattr__`."""
     for base in type.__dict__["__mro__"].__get__(kind):
         names = type.__dict__["__dict__"].__get__(base)
         if name in names:
@@ -230,13 +224,9 @@ def _runs_by_itself(kind: type) -> bool:
 
 
 def _blank(kind: type) -> Any:
-    """An instance without any field, or None for a class whose instances cannot be made and filled without its code."""
+    """An instance without fields; None if the class cannot be instantiated and filled without running its code."""
     fields = _attribute(kind, "__dataclass_fields__")
-    if (
-        type(fields) is not dict
-        or _runs_by_itself(kind)
-        or _attribute(kind, "__getattribute__") is not _PLAIN_GET
-    ):
+    if type(fields) is not dict or _runs_by_itself(kind) or _attribute(kind, "__getattribute__") is not _PLAIN_GET:
         return None
     for name in fields:
         found = _attribute(kind, name)
@@ -252,7 +242,7 @@ _PLAIN_GET = object.__dict__["__getattribute__"]
 
 
 def _set(instance: Any, name: str, value: Any) -> None:
-    """Past `__setattr__`, which in a frozen class refuses and in any class may be anybody's code."""
+    """Bypasses `__setattr__`, which frozen classes refuse and any class may override."""
     object.__setattr__(instance, name, value)
 
 

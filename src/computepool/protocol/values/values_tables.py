@@ -1,9 +1,9 @@
-"""Arrays and tables as data: NumPy and pandas.
+"""Arrays and tables of NumPy and pandas.
 
-Part of the codec in values.py, and copied into sandboxes with it: the standard library only, the libraries are
-touched when a value needs them, and what is read is checked before a library may make anything of it. A pandas object
-is its columns and its index, each an array or a `$column` of one of the kinds below, so that every dtype
-comes back as it was and a comparison within a tolerance can look inside.
+Part of the codec in values.py and copied into sandboxes with it: standard library only, the libraries are used only when a
+value needs them. Data is checked before a library processes it. A pandas object consists of its columns and its index, each
+an array or a `$column` of one of the kinds below. So every dtype is restored, and a comparison within a tolerance can look
+inside.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NULLABLE = {
 
 # ---------------------------------------------------------------- value → JSON tree
 def pack(value: Any, inner: _Inner) -> Any:
-    """None for what is not of these libraries. A value can only be one if somebody imported them."""
+    """None for values that are not from these libraries. Such values exist only if a library is imported."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
         return _pack_array(value, numpy)
@@ -70,8 +70,7 @@ def _pack_pandas(value: Any, pandas: Any, inner: _Inner) -> Any:
         return {"$series": {**body, "name": inner(value.name, "name")}}
     if kind is pandas.DataFrame:
         columns = [
-            _pack_column(value.iloc[:, at].array, pandas, inner, step=f"column {at}")
-            for at in range(value.shape[1])
+            _pack_column(value.iloc[:, at].array, pandas, inner, step=f"column {at}") for at in range(value.shape[1])
         ]
         body = {"columns": inner(value.columns, "columns"), "index": inner(value.index, "index")}
         return {"$frame": {**body, "data": columns}}
@@ -85,10 +84,7 @@ def _pack_pandas(value: Any, pandas: Any, inner: _Inner) -> Any:
 def _pack_index(value: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
     kind = type(value)
     if kind is pandas.RangeIndex:
-        return {
-            "range": [hex(value.start), hex(value.stop), hex(value.step)],
-            "name": inner(value.name, "name"),
-        }
+        return {"range": [hex(value.start), hex(value.stop), hex(value.step)], "name": inner(value.name, "name")}
     if kind is pandas.MultiIndex:
         levels = [inner(level, "level") for level in value.levels]
         numpy = importlib.import_module("numpy")
@@ -102,7 +98,7 @@ def _pack_index(value: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
 
 
 def _pack_column(array: Any, pandas: Any, inner: _Inner, *, step: str = "data") -> Any:
-    """A NumPy array as one, any other as {"$column": …}."""
+    """NumPy arrays as arrays, others as {"$column": …}."""
     numpy = importlib.import_module("numpy")
     if type(array) is pandas.arrays.NumpyExtensionArray:
         array = array.to_numpy()
@@ -128,9 +124,7 @@ def _pack_zoned(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
 
 
 def _pack_strings(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
-    items = [
-        None if gone else inner(str(item), "data") for item, gone in zip(array, array.isna(), strict=True)
-    ]
+    items = [None if gone else inner(str(item), "data") for item, gone in zip(array, array.isna(), strict=True)]
     na = "NA" if array.dtype.na_value is pandas.NA else "nan"
     return {"kind": "string", "storage": array.dtype.storage, "na": na, "items": items}
 
@@ -175,7 +169,7 @@ def _b64(data: Any) -> str:
 
 # ---------------------------------------------------------------- JSON tree → value
 def unpack(tag: str, body: Any, read: _Read) -> Any:
-    """Whatever a library says to hostile data is a ValueError."""
+    """Turns any error of a library about hostile data into a ValueError."""
     try:
         return UNPACKERS[tag](body, read)
     except (ValueError, RecursionError):
@@ -218,7 +212,7 @@ def _numpy_dtype(descr: Any) -> tuple[Any, Any]:
 
 
 def _tuples(descr: Any) -> Any:
-    """JSON turned the (name, format[, shape]) tuples of a structured dtype into lists."""
+    """Restore the (name, format[, shape]) tuples of a structured dtype, which JSON has turned into lists."""
     if not isinstance(descr, list):
         return descr
     return [(tuple(name) if isinstance(name, list) else name, _tuples(kind), *map(tuple, shape))
@@ -226,7 +220,7 @@ def _tuples(descr: Any) -> Any:
 
 
 def _column(tree: Any, read: _Read) -> Any:
-    """One-dimensional: pandas would repeat a single value as often as an index says."""
+    """A one-dimensional column. pandas would repeat a scalar for every entry of an index."""
     pandas, numpy = _pandas(), library("numpy", "a NumPy array")
     found = read(tree)
     if not isinstance(found, numpy.ndarray | pandas.api.extensions.ExtensionArray) or found.ndim != 1:
@@ -275,13 +269,13 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
     index = pandas.Index(data, name=read(body["name"]), dtype=data.dtype)
     if "freq" in body:
         if not isinstance(index, pandas.DatetimeIndex | pandas.TimedeltaIndex):
-            raise ValueError("the encoded index has a frequency, and is not of moments")
+            raise ValueError("the encoded index has a frequency but no timestamps")
         index.freq = _freq(body["freq"])
     return index
 
 
 def _exactly(kind: type, item: Any) -> Any:
-    """Not what only behaves like it: a range is short only as long as nobody lists it."""
+    """Refuse objects that only behave like the type: a range is short only until somebody lists it."""
     if type(item) is not kind:
         raise ValueError(f"the encoded value has a {type(item).__name__} where it needs a {kind.__name__}")
     return item
@@ -291,10 +285,6 @@ def _freq(text: Any) -> str:
     if len(found := str(_exactly(str, text))) > _FREQ_CHARS_MAX:
         raise ValueError("the encoded frequency is not valid")
     return found
-
-
-def _unpack_column(body: dict[str, Any], read: _Read) -> Any:
-    return _KINDS[body["kind"]](body, read)
 
 
 def _unpack_objects(body: dict[str, Any], read: _Read) -> Any:
@@ -308,7 +298,7 @@ def _unpack_nullable(body: dict[str, Any], read: _Read) -> Any:
     name = _NULLABLE[body["dtype"]]
     found = getattr(_pandas().arrays, name)(_column(body["values"], read), _column(body["mask"], read))
     if str(found.dtype) != body["dtype"]:
-        raise ValueError("the encoded column is not of the dtype it says")
+        raise ValueError("the encoded column does not have the dtype that it states")
     return found
 
 
@@ -318,7 +308,7 @@ def _unpack_zoned(body: dict[str, Any], read: _Read) -> Any:
 
 
 def _zone(tree: Any, read: _Read) -> tzinfo:
-    """pandas would take a number or a name, too, and look it up in its own ways."""
+    """Refuse numbers and names, which pandas would look up in its own way."""
     zone = read(tree)
     if not isinstance(zone, tzinfo):
         raise ValueError("the encoded time zone is not valid")
@@ -348,18 +338,12 @@ def _unpack_categories(body: dict[str, Any], read: _Read) -> Any:
 
 def _unpack_periods(body: dict[str, Any], read: _Read) -> Any:
     pandas = _pandas()
-    return pandas.arrays.PeriodArray(
-        _column(body["ordinals"], read), dtype=pandas.PeriodDtype(_freq(body["freq"]))
-    )
+    return pandas.arrays.PeriodArray(_column(body["ordinals"], read), dtype=pandas.PeriodDtype(_freq(body["freq"])))
 
 
 def _unpack_intervals(body: dict[str, Any], read: _Read) -> Any:
     left, right = _index(body["left"], read), _index(body["right"], read)
     return _pandas().arrays.IntervalArray.from_arrays(left, right, closed=body["closed"])
-
-
-def _unpack_arrow_column(body: dict[str, Any], read: _Read) -> Any:
-    return _pandas().arrays.ArrowExtensionArray(read(body["data"]))
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], _Read], Any]] = {
@@ -370,12 +354,8 @@ _KINDS: dict[str, Callable[[dict[str, Any], _Read], Any]] = {
     "category": _unpack_categories,
     "period": _unpack_periods,
     "interval": _unpack_intervals,
-    "arrow": _unpack_arrow_column,
+    "arrow": lambda body, read: _pandas().arrays.ArrowExtensionArray(read(body["data"])),
 }
-
-
-def _unpack_missing(body: str, read: _Read) -> Any:
-    return {"NA": _pandas().NA, "NaT": _pandas().NaT}[body]
 
 
 def _unpack_timestamp(body: list[Any], read: _Read) -> Any:
@@ -401,8 +381,8 @@ UNPACKERS: dict[str, Callable[[Any, _Read], Any]] = {
     "$series": _unpack_series,
     "$frame": _unpack_frame,
     "$index": _unpack_index,
-    "$column": _unpack_column,
-    "$missing": _unpack_missing,
+    "$column": lambda body, read: _KINDS[body["kind"]](body, read),
+    "$missing": lambda body, read: {"NA": _pandas().NA, "NaT": _pandas().NaT}[body],
     "$timestamp": _unpack_timestamp,
     "$timespan": _unpack_timedelta,
     "$arrow": values_arrow.unpack,

@@ -1,6 +1,6 @@
-"""The collector of a group: it lives at the hub, knows what the group expects, and stores what arrived.
+"""Client of a group's collector, which lives at the hub, knows the group's expected keys, and stores what arrives.
 
-A program that ends, or is interrupted while it waits, loses nothing: the same calls continue from any machine.
+A program that ends or is interrupted loses nothing: the same calls continue from any machine.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from computepool.sdk.client.sizes import batches
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
 from computepool.sdk.errors import BadRequest, NotFound
-from computepool.sdk.jobs.notify import group_words
+from computepool.sdk.jobs.notify import group_text
 from computepool.sdk.jobs.notify import notify as show_notification
 from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
     from computepool.sdk.resources.groups import GroupApi
 
-#: Counting a huge group takes the hub a while: progress is asked for this many times slower than it is answered.
-_PATIENCE = 20
+#: The interval of progress updates is this multiple of the reply time, since counting a huge group is slow.
+_PROGRESS_INTERVAL_FACTOR = 20
 _PROGRESS_MIN_MS = 500
-#: Of one request; results are the only large thing in it.
+#: Limit on the results and errors in one request.
 _REPORT_BYTES = 4 * 1024 * 1024
 
 Meta = Mapping[str, str | bool | int | float | None] | None
@@ -48,19 +48,17 @@ Keys = Iterable[str] | Mapping[str, Meta]
 
 
 class HasGroups(Protocol):
-    """A Pool, for what a collector needs of it."""
+    """The part of a Pool that a collector needs."""
 
     @property
     def groups(self) -> GroupApi: ...
 
 
 class DrainTimeout(TimeoutError):
-    """The group is not complete yet. `summary` is the state so far; call `drain` again to keep waiting."""
+    """The group is not complete yet. `summary` is its current state; call `drain` again to keep waiting."""
 
     def __init__(self, summary: Summary) -> None:
-        super().__init__(
-            f"group {summary.name} has {summary.pending} of {summary.total} pending; none was cancelled"
-        )
+        super().__init__(f"group {summary.name} has {summary.pending} of {summary.total} pending; none was cancelled")
         self.summary = summary
 
 
@@ -75,7 +73,7 @@ class Collector:
         return f"Collector({self.group_id!r})"
 
     def summary(self) -> Summary:
-        """The state of the group: counts, location and delivery; results, failures and pending keys.
+        """The current state of the group: counts, location and delivery; results, failures and pending keys.
 
         >>> collector.summary().results["seed-7"]
         0.93
@@ -89,17 +87,17 @@ class Collector:
         *,
         notify: bool = False,
     ) -> Summary:
-        """Wait until every expected key has succeeded or failed; `progress` is called with the state so far.
+        """Wait until every expected key has succeeded or failed; `progress` is called with the current counts.
 
         `notify`: show a desktop or terminal notification when the group completes.
 
-        Raises DrainTimeout, a TimeoutError with the state so far as `.summary`, after `timeout` seconds.
+        Raises DrainTimeout, a TimeoutError with the current state as `.summary`, after `timeout` seconds.
         """
         end = None if timeout is None else time.monotonic() + timeout
         wait_ms = 0
         notice = WaitNotice(partial(self._api.reason, self.group_id))
         while True:
-            notice.look()
+            notice.check()
             began = time.monotonic()
             view = self._api.drain(self.group_id, wait_ms=wait_ms)
             took_ms = round((time.monotonic() - began) * 1000)
@@ -107,25 +105,24 @@ class Collector:
                 progress(view)
             if view.complete:
                 if notify:
-                    show_notification(group_words(view))
+                    show_notification(group_text(view))
                 return self.summary()
             left_ms = None if end is None else round((end - time.monotonic()) * 1000)
             if left_ms is not None and left_ms <= 0:
                 raise DrainTimeout(self.summary())
             counting_ms = took_ms if wait_ms == 0 else max(0, took_ms - wait_ms)
-            step_ms = WAIT_MS if progress is None else max(_PROGRESS_MIN_MS, counting_ms * _PATIENCE)
-            wait_ms = notice.left_ms(min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
+            step_ms = WAIT_MS if progress is None else max(_PROGRESS_MIN_MS, counting_ms * _PROGRESS_INTERVAL_FACTOR)
+            wait_ms = notice.cap_ms(min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
 
     def register_jobs(self, keys: Keys) -> int:
-        """Register expected keys, with metadata if `keys` is a mapping. Returns how many are new.
+        """Register expected keys, with metadata if `keys` is a mapping. Returns the number of new keys.
 
         A known key gets the new metadata. A single string is one key.
         """
         several = [keys] if isinstance(keys, str) else keys
         pairs = several.items() if isinstance(several, Mapping) else ((key, None) for key in several)
         entries = (
-            validate(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)}))
-            for key, meta in pairs
+            validate(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)})) for key, meta in pairs
         )
         added = 0
         while batch := list(islice(entries, LIST_MAX)):
@@ -133,7 +130,7 @@ class Collector:
         return added
 
     def job_result(self, key: str, result: object = None) -> bool:
-        """Report a key without a job as succeeded. False: it was already reported, or has a job, which counts instead."""
+        """Report a key without a job as succeeded. False if it was already reported, or has a job, which counts instead."""
         return self.report([_success(key, result)])[key]
 
     def job_failure(self, key: str, error: str | BaseException) -> bool:
@@ -145,13 +142,13 @@ class Collector:
 
     def report(self, reports: Iterable[KeyReport]) -> dict[str, bool]:
         """Send several reports; returns which of them were accepted."""
-        stands: dict[str, bool] = {}
+        accepted: dict[str, bool] = {}
         for batch in batches(reports, _length, count_max=LIST_MAX, size_max=_REPORT_BYTES):
             for reply in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
                 if reply.verdict == "unknown":
                     raise NotFound(f"The group does not expect {reply.key!r}; register it first.")
-                stands[reply.key] = stands.get(reply.key, False) or reply.verdict == "accepted"
-        return stands
+                accepted[reply.key] = accepted.get(reply.key, False) or reply.verdict == "accepted"
+        return accepted
 
     def return_home(self, home: str | None = None, *, enabled: bool = True) -> GroupView:
         """Deliver everything to one of your nodes once the group is complete; enabled=False cancels delivery."""
@@ -169,11 +166,11 @@ class Collector:
         return map(Message.of, self._api.messages(self.group_id, follow=follow, after=after))
 
     def values(self, *, follow: bool = False) -> Iterator[tuple[str, Any]]:
-        """Iterate over (key, value) of what succeeded, in order of arrival; a job without a key has its ID as the key.
+        """Iterate over (key, value) of successful jobs and items, in order of arrival.
 
-        The key of a map's item is its number in the map, from 0, as text; in a group that has other jobs, too, with the
-        map's `key_prefix` before it. Items that raised are in `items("failures")`.
-        A value that cannot be read is a ResultUnreadable that says why.
+        A job without a key has its ID as the key. The key of a map's item is its number in the map, from 0, as text; in a
+        group with other jobs, the map's `key_prefix` precedes it. Items that raised are in `items("failures")`.
+        A value that cannot be read is replaced by a ResultUnreadable with the reason.
         """
         for result in self.results(follow=follow):
             if result.state is JobState.SUCCEEDED:
@@ -181,8 +178,10 @@ class Collector:
                     yield key_of(result, index), value
 
     def items(self, which: str = "all") -> Iterator[GroupItem]:
-        """Everything the group is about: all, results, failures or waiting. Of a job of several items each by itself,
-        unless their result is an artifact; `values` reads that, too."""
+        """Iterate over the jobs and keys of the group: all, results, failures or waiting.
+
+        A job with several items of a map yields each of them, unless its result is an artifact; `values` reads that, too.
+        """
         return each_item(self._api.items(self.group_id, which=which), which)
 
     def cancel(self) -> GroupView:

@@ -1,8 +1,8 @@
-"""Job classes: a state that travels, hooks that run on a node, and exactly one report.
+"""Job classes: a state that is sent to a node, hooks that run there, and exactly one report.
 
-Placed into every sandbox under this name (agent/execution/job_runtime.py): it may import the standard library and its
-neighbours there. The class itself arrives pickled; the state as an encoded value, so that it can be kept, moved and
-shown without pickle.
+Placed into every sandbox (agent/execution/job_runtime.py), so it imports only the standard library and the other modules
+there. The class is sent as a pickle, and the state as an encoded value, which can be stored, moved and shown without
+pickle.
 """
 
 from __future__ import annotations
@@ -21,22 +21,34 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
 
 from computepool.protocol.values import values
+from computepool.sdk.client.sizes import words
 from computepool.sdk.runtime import checkpointing
 from computepool.sdk.runtime.job_context import outputs
 
 
 @dataclass(kw_only=True)
 class ComputeJobState:
-    """What a job knows, and where it may run. Subclass it with fields of your own."""
+    """The data of a job, and where it may run. Subclass it with fields of your own."""
 
-    job_key: str = ""  #: its name in the group; given one if it has none
+    job_key: str = ""  #: its name in the group; assigned if empty
     required_host_tags: tuple[str, ...] = ()
     excluded_host_tags: tuple[str, ...] = ()
     preferred_host_tags: tuple[str, ...] = ()
     excluded_host_names: tuple[str, ...] = ()
     excluded_host_urls: tuple[str, ...] = ()
-    allow_home_compute: bool = False  #: whether the home host may run it, too
-    home_host_name: str = ""  #: where results go when the group is complete
+    allow_home_compute: bool = False  #: whether the home host may run the job, too
+    home_host_name: str = ""  #: where the results go when the group is complete
+
+
+def placement(state: ComputeJobState) -> dict[str, list[str]]:
+    """The job options that the state's tags and exclusions stand for."""
+    urls = [url.rstrip("/") for url in words(state.excluded_host_urls)]
+    return {
+        "tags": words(state.required_host_tags),
+        "exclude_tags": words(state.excluded_host_tags),
+        "prefer_tags": words(state.preferred_host_tags),
+        "exclude_hosts": [*words(state.excluded_host_names), *urls],
+    }
 
 
 StateT = TypeVar("StateT", bound=ComputeJobState)
@@ -50,7 +62,7 @@ class _RegisteredFile:
 
 @dataclass
 class _Run:
-    """What is known of one run of a job. Apart from the job, where any name may be its author's."""
+    """The state of one run of a job, in an object of its own because subclasses of ComputeJob may use any name."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     report: dict[str, Any] | None = None
@@ -59,7 +71,7 @@ class _Run:
     files: dict[str, _RegisteredFile] = field(default_factory=dict)
     arrived: bool = False
 
-    def check_first(self) -> None:
+    def check_unreported(self) -> None:
         if self.report is not None:
             raise ReportError("the job has already reported; a job makes one report")
 
@@ -76,9 +88,7 @@ class _Run:
     def restore(self, snapshot: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         moves = snapshot["moves"]
         self.arrived = bool(snapshot["arrived"])
-        self.files = {
-            name: _RegisteredFile(path=path, moves=bool(moves.get(name))) for name, path in files.items()
-        }
+        self.files = {name: _RegisteredFile(path=path, moves=bool(moves.get(name))) for name, path in files.items()}
 
     def final_report(self) -> dict[str, Any]:
         if self.report is None:
@@ -87,14 +97,12 @@ class _Run:
                 " report_compute_success() or report_compute_artifact()"
             )
         if self.reported_file is not None and not self.reported_file.is_file():
-            raise ReportError(
-                f"the reported file {self.reported_file.name!r} no longer existed when the job ended"
-            )
+            raise ReportError(f"the reported file {self.reported_file.name!r} no longer existed when the job ended")
         return self.report
 
 
 class ReportError(RuntimeError):
-    """A report that is missing, wrong, or one too many."""
+    """A report is missing or invalid, or there is more than one."""
 
 
 class ComputeJob(Generic[StateT]):
@@ -107,7 +115,7 @@ class ComputeJob(Generic[StateT]):
     ...         return {"words": self.state.words}
     """
 
-    State: ClassVar[type[ComputeJobState] | None] = None  #: taken from `ComputeJob[MyState]` unless it is set
+    State: ClassVar[type[ComputeJobState] | None] = None  #: default: the class in `ComputeJob[MyState]`
 
     _computepool: _Run
 
@@ -121,23 +129,23 @@ class ComputeJob(Generic[StateT]):
 
     # ------------------------------------------------------------ hooks
     def run_compute_job(self) -> None:
-        """The work. Change `self.state`, write files, report or not."""
+        """The work: change `self.state`, write files, and optionally report."""
         raise NotImplementedError(f"{type(self).__name__} has no run_compute_job()")
 
     def build_result_payload(self) -> dict[str, Any]:
-        """What is reported when the work is done and nothing was reported by then."""
+        """The report, if `run_compute_job` made none."""
         raise ReportError(
             f"{type(self).__name__} made no report: define build_result_payload(), or call"
             " report_compute_success() or report_compute_artifact()"
         )
 
     def after_compute_success(self) -> None:
-        """After `run_compute_job`. Reports `build_result_payload()`, unless there is a report already."""
+        """Called after `run_compute_job`. Reports `build_result_payload()`, unless there is a report already."""
         if not self.reported:
             self.report_compute_success()
 
     def on_arrival(self) -> None:
-        """In place of `run_compute_job` at the host that `dispatch_to` named, with the registered files in `work_dir()`."""
+        """Replaces `run_compute_job` on the host that `dispatch_to` named; registered files are in `work_dir()`."""
         raise NotImplementedError(f"{type(self).__name__} has no on_arrival()")
 
     # ------------------------------------------------------------ helpers
@@ -146,12 +154,12 @@ class ComputeJob(Generic[StateT]):
         return self._computepool.report is not None
 
     def report_compute_success(self, result: Mapping[str, Any] | None = None) -> None:
-        """This is the result; by default what `build_result_payload` says. It counts when the job has ended well."""
+        """Report the result; by default `build_result_payload()`. It counts only if the job then succeeds."""
         payload = self.build_result_payload() if result is None else result
         with self._computepool.lock:
-            self._computepool.check_first()
-            whose = "build_result_payload()" if result is None else "result"
-            self._computepool.report = _check_payload(payload, whose=whose)
+            self._computepool.check_unreported()
+            name = "build_result_payload()" if result is None else "result"
+            self._computepool.report = _check_payload(payload, name=name)
 
     def report_compute_artifact(
         self,
@@ -161,20 +169,20 @@ class ComputeJob(Generic[StateT]):
         move: bool = False,
         name: str | None = None,
     ) -> None:
-        """This file is the result, with a few words beside it. `move`: it need not stay where it is."""
+        """Report a file, with a small `result` beside it. `move`: the file may be moved instead of copied."""
         source = Path(path)
         if not source.is_file():
-            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: {_no_file(source)}")
-        target = _under(outputs(), source.name if name is None else name)
+            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: {_why_not_a_file(source)}")
+        target = _path_below(outputs(), source.name if name is None else name)
         run = self._computepool
         with run.lock:
-            run.check_first()
-            payload = _check_payload({} if result is None else result, whose="result")
-            _place(source, target, move=move)
+            run.check_unreported()
+            payload = _check_payload({} if result is None else result, name="result")
+            _copy_or_move(source, target, move=move)
             run.report, run.reported_file = payload, target
 
     def work_dir(self) -> Path:
-        """A folder of this job's own for files; it is removed when the job ends."""
+        """A private folder of this job. It is removed when the job ends."""
         run = self._computepool
         if run.work_dir is None:
             home = outputs().absolute().parent
@@ -184,29 +192,29 @@ class ComputeJob(Generic[StateT]):
     def register_file(
         self, path: str | os.PathLike[str], *, name: str | None = None, mode: Literal["move", "copy"] = "copy"
     ) -> None:
-        """This file travels with the state, by checkpoint and by dispatch; it is found in `work_dir()` under its name.
+        """Include this file in checkpoints and dispatches; it is restored to `work_dir()` under its name.
 
-        `move`: a dispatch need not leave a copy here. The file is given up when the pool has it safe, not before.
+        `move`: a dispatch need not leave a copy here. The file is removed only once the hub has stored it.
         """
         source = Path(path)
         if mode not in ("move", "copy"):
             raise ValueError(f"mode must be 'move' or 'copy', not {mode!r}")
         if not source.is_file():
-            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: {_no_file(source)}")
-        known = source.name if name is None else name
-        _under(Path(), known)
-        self._computepool.files[known] = _RegisteredFile(path=source.absolute(), moves=mode == "move")
+            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: {_why_not_a_file(source)}")
+        name = source.name if name is None else name
+        _path_below(Path(), name)
+        self._computepool.files[name] = _RegisteredFile(path=source.absolute(), moves=mode == "move")
 
     def checkpoint(self, progress: float | None = None) -> bool:
-        """Save state and registered files: if this node is lost, `run_compute_job` starts with them on the next one.
+        """Save the state and the registered files: if this node is lost, `run_compute_job` resumes with them elsewhere.
 
-        Call it as often as you like: False where the last time was a moment ago, or this does not run on a node.
+        Call it as often as you like: it returns False if the last checkpoint is very recent, or if not on a node.
         """
         run = self._computepool
         return checkpointing.save(run.snapshot(self.state, arrived=run.arrived), run.paths(), progress)
 
     def dispatch_to(self, host: str) -> NoReturn:
-        """Go on at another host, by its name or id: state and registered files travel, then `on_arrival` runs there."""
+        """Continue on another host (name or ID): sends the state and the registered files, and runs `on_arrival` there."""
         if type(self).on_arrival is ComputeJob.on_arrival:
             raise TypeError(f"{type(self).__name__} has no on_arrival(), which says what to do at {host}")
         if self.reported:
@@ -215,12 +223,12 @@ class ComputeJob(Generic[StateT]):
         moving = [name for name, file in run.files.items() if file.moves]
         checkpointing.move(host, run.snapshot(self.state, arrived=True), run.paths(), moving=moving)
 
-    # ------------------------------------------------------------ here
+    # ------------------------------------------------------------ dry run
     @classmethod
     def run_locally(cls, state: StateT, *, folder: str | os.PathLike[str] | None = None) -> LocalReport:
-        """Try the hooks in this process, with the state and the report encoded as on the way to a node and back.
+        """Run the job in this process, without sandbox and limits, encoding the state and the report as for a node.
 
-        Without a sandbox and without limits. `folder`: where outputs go; by default a new one, which stays.
+        `folder`: for the outputs; by default a new temporary folder, which is not removed.
         """
         place = Path(tempfile.mkdtemp(prefix="computepool-") if folder is None else folder).absolute()
         place.mkdir(parents=True, exist_ok=True)
@@ -237,7 +245,7 @@ class ComputeJob(Generic[StateT]):
         files = sorted(path for path in place.rglob("*") if path.is_file())
         return LocalReport(values.decode(values.encode(report), classes=values.classes_in(report)), files)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internal
     @classmethod
     def state_class(cls) -> type[ComputeJobState]:
         """The dataclass of `self.state`."""
@@ -251,12 +259,12 @@ class ComputeJob(Generic[StateT]):
 
 
 def run_job(job_class: type[ComputeJob[Any]], classes: Sequence[type], state_text: str) -> dict[str, Any]:
-    """What a node calls: the whole life of one job there, and its report. `classes`: of what is in the state."""
+    """Called on the node: runs one job and returns its report. `classes`: the classes of objects in the state."""
     state_class = job_class.state_class()
     job = job_class(decode_state(state_class, state_text, classes=classes))
     run = job._computepool
     try:
-        saved = None if checkpointing.restored() is None else checkpointing.arrive(job.work_dir())
+        saved = None if checkpointing.restored() is None else checkpointing.restore_into(job.work_dir())
         if saved is not None:
             snapshot = json.loads(saved[0])
             job.state = decode_state(state_class, snapshot["state"], classes=classes)
@@ -274,14 +282,14 @@ def run_job(job_class: type[ComputeJob[Any]], classes: Sequence[type], state_tex
 
 @dataclass(frozen=True)
 class LocalReport:
-    """What a job class reported when it ran here, and the files it would have sent."""
+    """The report of a local run, and its output files."""
 
     payload: dict[str, Any]
     outputs: list[Path]
 
 
 def encode_state(state: ComputeJobState) -> str:
-    """The state as text. Raises ValueError that names the field which cannot travel."""
+    """The state as text. Raises ValueError with the name of a field that cannot be sent."""
     parts = []
     for one in dataclasses.fields(state):
         try:
@@ -289,15 +297,13 @@ def encode_state(state: ComputeJobState) -> str:
         except ValueError as error:
             path, _, problem = str(error).partition(": ")
             where = f"{type(state).__name__}.{one.name}{path.removeprefix('result')}"
-            raise ValueError(
-                f"{where}: {problem.partition('; ')[0]}; a state is sent without pickle"
-            ) from None
+            raise ValueError(f"{where}: {problem.partition('; ')[0]}; a state is sent without pickle") from None
         parts.append(f"{json.dumps(one.name)}:{text}")
     return "{" + ",".join(parts) + "}"
 
 
 def decode_state(state_class: type[ComputeJobState], text: str, *, classes: Sequence[type] = ()) -> Any:
-    """As unpickling would: no constructor runs again on what it has made before."""
+    """The state from its text. As in unpickling, no constructor runs."""
     state = object.__new__(state_class)
     for name, value in values.decode(text, classes=classes).items():
         object.__setattr__(state, name, value)
@@ -305,7 +311,7 @@ def decode_state(state_class: type[ComputeJobState], text: str, *, classes: Sequ
 
 
 def _argument(cls: type) -> Any:
-    """`MyState` of the nearest `ComputeJob[MyState]` among the bases."""
+    """`MyState` of the first `ComputeJob[MyState]` among the base classes."""
     for base in cls.__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
             origin = typing.get_origin(generic)
@@ -316,30 +322,30 @@ def _argument(cls: type) -> Any:
 
 
 def _is_dataclass(cls: type) -> bool:
-    """Itself, not by inheritance alone: its own annotations would be no fields."""
+    """Whether the class is decorated itself, or has no annotations that would need it."""
     return "__dataclass_fields__" in cls.__dict__ or not inspect.get_annotations(cls)
 
 
-def _no_file(path: Path) -> str:
+def _why_not_a_file(path: Path) -> str:
     if path.is_dir():
         return "it is a folder; pack it into one file (shutil.make_archive), or put its files into outputs()"
     return "there is no such file"
 
 
-def _check_payload(payload: Any, *, whose: str) -> dict[str, Any]:
+def _check_payload(payload: Any, *, name: str) -> dict[str, Any]:
     if not isinstance(payload, Mapping):
-        raise ReportError(f"{whose} is {type(payload).__name__}; a report is a dict")
+        raise ReportError(f"{name} is {type(payload).__name__}; a report is a dict")
     return dict(payload)
 
 
-def _under(folder: Path, name: str) -> Path:
+def _path_below(folder: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError(f"{name!r} is not a plain file name")
     return folder.joinpath(*parts)
 
 
-def _place(source: Path, target: Path, *, move: bool) -> None:
+def _copy_or_move(source: Path, target: Path, *, move: bool) -> None:
     if target.exists():
         if source.samefile(target):
             return
@@ -348,6 +354,6 @@ def _place(source: Path, target: Path, *, move: bool) -> None:
     if move and not source.is_symlink():
         shutil.move(source, target)
         return
-    shutil.copyfile(source, target)  # of a link: what it leads to
+    shutil.copyfile(source, target)  # follows symbolic links
     if move:
         source.unlink()

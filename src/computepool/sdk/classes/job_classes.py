@@ -1,4 +1,4 @@
-"""Job classes on the submitter's side: the class as bytes, states as text, their wishes as options, their reports."""
+"""Job classes on the submitter's side: sends classes and states, turns states into options, and reads reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobResult, JobSpec
 from computepool.protocol.values import values
-from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
+from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, placement, run_job
 from computepool.sdk.client.sizes import words
 from computepool.sdk.code import capabilities, functions
 from computepool.sdk.errors import BadRequest, ResultUnreadable
@@ -29,7 +29,7 @@ JobClass = type[ComputeJob[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport(JobOutcome):
-    """How a job of a class ended well: what it reported, and the files beside it (`download(folder)`)."""
+    """The report of a successful job of a job class, and its output files (`download(folder)`)."""
 
     payload: Mapping[str, Any]
     key: str | None = None
@@ -55,7 +55,7 @@ class JobReport(JobOutcome):
 
 
 class Sender:
-    """One class for many states: pickled once, whatever they ask for."""
+    """Sends one class for many states. Pickles it once for each set of dependencies."""
 
     def __init__(self, pool: Pool, job_class: JobClass, states: Sequence[ComputeJobState]) -> None:
         self._pool = pool
@@ -66,11 +66,7 @@ class Sender:
         self._sent: dict[tuple[str, ...], dict[str, str]] = {}
 
     def spec(self, given: JobOptions, *, inputs: Sequence[Any] = ()) -> JobSpec:
-        named: JobOptions = {
-            "name": self._class.__name__[:200],
-            **capabilities.of_class(self._class),
-            **given,
-        }
+        named: JobOptions = {"name": self._class.__name__[:200], **capabilities.of_class(self._class), **given}
         dependencies = tuple(words(given.get("dependencies", ())))
         if dependencies not in self._sent:
             self._sent[dependencies] = self._send(dependencies)
@@ -79,18 +75,15 @@ class Sender:
         )
 
     def item(self, text: str, *, key: str | None) -> Item:
-        """The arguments as an encoded list, which a worker takes without pickle."""
+        """The state as a JSON list of arguments, which a worker reads without pickle."""
         data = json.dumps([text]).encode()
-        if len(data) <= PAYLOAD_MAX:
-            return Item(key=key, payload=functions.text(data))
-        return Item(key=key, payload_artifact=self._pool.artifacts.put_bytes(data, name="state.json").digest)
+        sent = self._pool.artifacts.inline_or_put(data, "payload", name="state.json", most=PAYLOAD_MAX)
+        return Item.model_validate({"key": key, **sent})
 
     def _send(self, dependencies: Iterable[str]) -> dict[str, str]:
         run = functools.partial(run_job, self._class, self._classes)
         pickled = functions.pickle_job_class(run, [self._class, *self._classes], dependencies=dependencies)
-        if len(pickled) <= SOURCE_MAX:
-            return {"function": functions.text(pickled)}
-        return {"function_artifact": self._pool.artifacts.put_bytes(pickled, name="class.pickle").digest}
+        return self._pool.artifacts.inline_or_put(pickled, "function", name="class.pickle", most=SOURCE_MAX)
 
 
 def checked_class(job_class: Any) -> JobClass:
@@ -108,9 +101,7 @@ def checked_class(job_class: Any) -> JobClass:
 def check_state(job_class: JobClass, state: Any) -> None:
     expected = job_class.state_class()
     if type(state) is not expected:
-        raise BadRequest(
-            f"{job_class.__name__} takes states of {expected.__name__}, not {type(state).__name__}."
-        )
+        raise BadRequest(f"{job_class.__name__} takes states of {expected.__name__}, not {type(state).__name__}.")
 
 
 def state_text(state: ComputeJobState) -> str:
@@ -120,17 +111,12 @@ def state_text(state: ComputeJobState) -> str:
         raise BadRequest(f"The state of {state.job_key or 'a job'} cannot be sent: {error}.") from error
 
 
-def wishes(state: ComputeJobState, given: JobOptions, *, home: str | None) -> JobOptions:
-    """The options, and where the state wants to run and not to run. `home`: id or name of a host that only collects."""
-    merged: dict[str, Any] = dict(given)
-    urls = [url.rstrip("/") for url in words(state.excluded_host_urls)]
-    at_home = [home] if home and not state.allow_home_compute else []
-    added = {
-        "tags": words(state.required_host_tags),
-        "exclude_tags": words(state.excluded_host_tags),
-        "prefer_tags": words(state.preferred_host_tags),
-        "exclude_hosts": [*words(state.excluded_host_names), *urls, *at_home],
-    }
+def with_state(options: JobOptions, state: ComputeJobState, *, home: str | None) -> JobOptions:
+    """The options, with the state's tags and exclusions. `home`: the home host, excluded unless the state allows it."""
+    merged: dict[str, Any] = dict(options)
+    added = placement(state)
+    if home and not state.allow_home_compute:
+        added["exclude_hosts"].append(home)
     for option, more in added.items():
         if more:
             merged[option] = list(dict.fromkeys([*words(merged.get(option, ())), *more]))
@@ -138,7 +124,7 @@ def wishes(state: ComputeJobState, given: JobOptions, *, home: str | None) -> Jo
 
 
 def _classes_of(state_class: type, states: Sequence[ComputeJobState]) -> tuple[type, ...]:
-    """What the states hold, and what their fields say they may hold after a while."""
+    """Classes of objects in the states, and classes that the annotations of their fields mention."""
     found: dict[type, None] = dict.fromkeys(_annotated_types(state_class))
     for state in states:
         found |= dict.fromkeys(values.classes_in(state))
@@ -164,6 +150,6 @@ def _annotated_types(state_class: type) -> set[type]:
 def _hints(kind: type) -> list[Any]:
     try:
         hints = typing.get_type_hints(kind)
-    except Exception:  # noqa: BLE001 - an annotation may be any text, and evaluating it may raise anything
+    except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything
         return []
     return [hints[field.name] for field in fields(kind) if field.name in hints]

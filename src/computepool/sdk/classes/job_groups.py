@@ -1,7 +1,7 @@
-"""`submit_compute_job_group`: many jobs of one class, and a collector that knows of them before the first one runs.
+"""`submit_compute_job_group`: many jobs of one class, whose keys are registered before the first one runs.
 
-Whatever happens to this process on the way, what is at the hub can be continued: the same call with `group_id=` registers
-and submits what is missing, and nothing twice, because a key has one job.
+If this process is interrupted, the same call with `group_id=` registers and submits what is missing. Nothing is submitted
+twice, because each key has one job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from computepool.protocol.jobs.jobs import ITEMS_MAX, Item, JobSpec
 from computepool.sdk.classes import job_classes
 from computepool.sdk.classes.collector import Collector
 from computepool.sdk.classes.compute_job import ComputeJobState
-from computepool.sdk.classes.homes import find_home, own_node
+from computepool.sdk.classes.homes import find_home
 from computepool.sdk.classes.job_classes import JobClass, JobReport, Sender
 from computepool.sdk.classes.summary import Summary
 from computepool.sdk.client.session import BATCH_BYTES_MAX
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
 
 _NAMES_SHOWN = 5
-#: What is refused because of these depends on what else the account does today.
-_OF_THE_ACCOUNT = ("max_price", "budget")
+#: Fields whose refusal depends on the current balance and limits of the account.
+_ACCOUNT_FIELDS = ("max_price", "budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSubmission:
-    """What was submitted. The group's id is all that is needed to find everything again, from anywhere."""
+    """A submitted group. Its ID is all that is needed to find everything again, from anywhere."""
 
     group_id: str
     collector: Collector
     job_ids: Mapping[str, str]  #: by key
-    failures: Mapping[str, str]  #: keys for which no job could be made, and why; the collector has them, too
+    failures: Mapping[str, str]  #: keys whose jobs were refused, with the reason; also reported to the collector
     home: str | None = None  #: name of the host where the results go
     _pool: Pool = field(repr=False, compare=False)
     _allow_pickle: bool = field(default=False, repr=False)
@@ -60,7 +60,7 @@ class GroupSubmission:
     def reports(self, *, follow: bool = False) -> Iterator[JobReport]:
         """Iterate over successful reports in order of arrival; with `follow`, until nothing is pending."""
         for result in self.collector.results(follow=follow):
-            if result.state is JobState.SUCCEEDED and result.job_id:  # a key reported from outside has none
+            if result.state is JobState.SUCCEEDED and result.job_id:  # a key reported without a job has no ID
                 yield JobReport.read(self._pool, result, allow_pickle=self._allow_pickle)
 
 
@@ -74,9 +74,9 @@ def submit_compute_job_group(
     group_id: str | None = None,
     **options: Unpack[JobOptions],
 ) -> GroupSubmission:
-    """One job per state. Results wait at the hub, and go to the `home` host when all are there.
+    """Submit one job per state. The hub keeps the results and delivers them to the `home` host when all are in.
 
-    `name` is the group's. `group_id`: continue a group whose submitter was interrupted; pass the same states.
+    `name`: of the group. `group_id`: continue an interrupted submission; pass the same states.
 
     >>> submit_compute_job_group(pool, Count, [CountState(job_key="a", text="…")], home="laptop")
     """
@@ -88,26 +88,26 @@ def submit_compute_job_group(
     work = Submitter(pool, options)
     keyed = _assign_keys(job_class, list(states))
     sender = Sender(pool, job_class, keyed)
-    sender.spec(options)  # what is wrong for all of them is said at once, and not once for each
+    sender.spec(options)  # raises errors that concern all states before there is a group
     known = None if group_id is None else pool.groups.get(group_id)
-    place = _home(pool, keyed, home=home, known=known, required=return_home_when_complete)
-    texts = {state.job_key: job_classes.state_text(state) for state in _with_home(keyed, place)}
-    task = _PendingJob(pool, work, sender, options=options, count=len(keyed))
-    group = known or pool.groups.create(name, home=place.id, return_home=return_home_when_complete)
-    _warn_if_home_is_all(pool, keyed, place)
+    target = _home(pool, keyed, home=home, known=known, required=return_home_when_complete)
+    texts = {state.job_key: job_classes.state_text(state) for state in _with_home(keyed, target)}
+    submission = _Submission(pool, work, sender, options=options, count=len(keyed))
+    group = known or pool.groups.create(name, home=target.id, return_home=return_home_when_complete)
+    _warn_if_only_home(pool, keyed, target)
     try:
-        task.run(group.id, keyed, texts, home_id=place.id, fresh=known is None)
+        submission.run(group.id, keyed, texts, home_id=target.id, fresh=known is None)
     except BaseException as error:
         error.add_note(
-            f"Group {group.id} is submitted in part. Go on with the same states and group_id={group.id!r}."
+            f"Group {group.id} was submitted in part. To continue, pass the same states and group_id={group.id!r}."
         )
         raise
     return GroupSubmission(
         group_id=group.id,
         collector=Collector(pool, group.id),
-        job_ids=task.job_ids,
-        failures=task.failures,
-        home=place.name,
+        job_ids=submission.job_ids,
+        failures=submission.failures,
+        home=target.name,
         _pool=pool,
         _allow_pickle=work.allow_pickle,
     )
@@ -120,30 +120,24 @@ class _Home:
 
 
 def _home(
-    pool: Pool,
-    states: Sequence[ComputeJobState],
-    *,
-    home: str | None,
-    known: GroupView | None,
-    required: bool,
+    pool: Pool, states: Sequence[ComputeJobState], *, home: str | None, known: GroupView | None, required: bool
 ) -> _Home:
     if known is not None:
         return _Home(id=known.home.node_id, name=known.home.node_name)
-    named = [state.home_host_name for state in states]
-    node = own_node(pool, home) if home else find_home(pool, named, required=required)
+    node = find_home(pool, home, named=[state.home_host_name for state in states], required=required)
     return _Home() if node is None else _Home(id=node.id, name=node.name)
 
 
 def _with_home(states: Sequence[ComputeJobState], home: _Home) -> Sequence[ComputeJobState]:
-    """Jobs learn where home is, so that they can go there."""
+    """Store the home's name in the states, so that jobs can dispatch to it."""
     for state in states:
         if home.name and not state.home_host_name:
             object.__setattr__(state, "home_host_name", home.name)
     return states
 
 
-def _warn_if_home_is_all(pool: Pool, states: Sequence[ComputeJobState], home: _Home) -> None:
-    """The first thing that happens to somebody who tries it with one machine."""
+def _warn_if_only_home(pool: Pool, states: Sequence[ComputeJobState], home: _Home) -> None:
+    """A common mistake when trying this out on a single machine."""
     if home.id is None or any(state.allow_home_compute for state in states):
         return
     if [node.id for node in pool.nodes.list(limit=2)] == [home.id]:
@@ -154,17 +148,15 @@ def _warn_if_home_is_all(pool: Pool, states: Sequence[ComputeJobState], home: _H
         )
 
 
-class _PendingJob:
-    """One call: the collector first, then the keys, then the jobs."""
+class _Submission:
+    """Registers the keys of one call, then submits its jobs."""
 
-    def __init__(
-        self, pool: Pool, work: Submitter, sender: Sender, *, options: JobOptions, count: int
-    ) -> None:
+    def __init__(self, pool: Pool, work: Submitter, sender: Sender, *, options: JobOptions, count: int) -> None:
         self._pool, self._work, self._sender = pool, work, sender
         self._options = options
         self.job_ids: dict[str, str] = {}
         self.failures: dict[str, str] = {}
-        self._reported: set[str] = set()  #: from outside
+        self._reported: set[str] = set()  #: keys reported without a job
         self._terms = dict(work.terms)
         budget = self._terms.pop("budget", None)
         self._budget_each = None if budget is None else budget // count
@@ -183,15 +175,15 @@ class _PendingJob:
         self._collector = Collector(self._pool, group_id)
         self._collector.register_jobs(list(texts))
         if not fresh:
-            self._look()
-        for wishes, alike in _alike(states, self._options, home=home_id):
+            self._load_known()
+        for options, alike in _by_options(states, self._options, home=home_id):
             missing = [state.job_key for state in alike if not self._is_known(state.job_key)]
             if missing:
-                self._submit(wishes, {key: texts[key] for key in missing})
+                self._submit(options, {key: texts[key] for key in missing})
 
-    def _submit(self, wishes: JobOptions, texts: Mapping[str, str]) -> None:
+    def _submit(self, options: JobOptions, texts: Mapping[str, str]) -> None:
         try:
-            spec = self._sender.spec(wishes, inputs=self._work.inputs)
+            spec = self._sender.spec(options, inputs=self._work.inputs)
         except BadRequest as error:
             self._fail(texts, error)
             return
@@ -202,19 +194,19 @@ class _PendingJob:
             self._send(spec, batch)
 
     def _send(self, spec: JobSpec, batch: Sequence[Item]) -> None:
-        """What can never be a job fails its keys; whatever passes (quotas, credits, room, the hub) leaves them open."""
+        """Permanent errors fail the keys; temporary ones (quotas, credits, storage, the hub) leave them open."""
         try:
             self._post(spec, batch)
         except Conflict:
-            # Somebody else is submitting the same group: what they have sent is sent.
-            self._look()
+            # Another process submits the same group, and has submitted some of these.
+            self._load_known()
             rest = [item for item in batch if not self._is_known(item.key or "")]
             if len(rest) == len(batch):
                 raise
             if rest:
                 self._send(spec, rest)
         except (BadRequest, TooLarge) as error:
-            if error.field in _OF_THE_ACCOUNT:
+            if error.field in _ACCOUNT_FIELDS:
                 raise
             self._fail([item.key or "" for item in batch], error)
 
@@ -226,7 +218,7 @@ class _PendingJob:
         self.job_ids |= {item.key or "": job_id for item, job_id in zip(batch, reply.job_ids, strict=True)}
 
     def _fail(self, keys: Iterable[str], error: ComputePoolError) -> None:
-        """Nobody will run these: the collector hears of it, so that it does not wait for them."""
+        """Report to the collector that these keys will have no job, so that it does not wait for them."""
         failed = dict.fromkeys(keys, error.detail)
         self._collector.job_failures(failed)
         self.failures |= failed
@@ -235,8 +227,8 @@ class _PendingJob:
     def _is_known(self, key: str) -> bool:
         return key in self.job_ids or key in self._reported
 
-    def _look(self) -> None:
-        """What the group has already, of an earlier call or of another process."""
+    def _load_known(self) -> None:
+        """Load the jobs and reports that the group already has from an earlier call or another process."""
         for item in self._collector.items():
             if item.key is None:
                 continue
@@ -249,7 +241,7 @@ class _PendingJob:
 
 
 def _assign_keys(job_class: JobClass, states: list[ComputeJobState]) -> list[ComputeJobState]:
-    """Copies, each with a key. Made from the position, so that the same call makes the same keys."""
+    """Copies of the states. Missing keys are made from the position, so that the same call makes the same keys."""
     if not states:
         raise BadRequest("states: the list is empty.")
     job_classes.checked_class(job_class)
@@ -266,28 +258,28 @@ def _assign_keys(job_class: JobClass, states: list[ComputeJobState]) -> list[Com
     for number, state in enumerate(states, start=1):
         own = copy.copy(state)
         if not own.job_key:
-            object.__setattr__(own, "job_key", _free(f"job-{number:0{width}}", taken))
+            object.__setattr__(own, "job_key", _unused_key(f"job-{number:0{width}}", taken))
         keyed.append(own)
     return keyed
 
 
-def _free(key: str, taken: dict[str, int]) -> str:
+def _unused_key(key: str, taken: dict[str, int]) -> str:
     while key in taken:
         key += "-more"
     taken[key] = 1
     return key
 
 
-def _alike(
+def _by_options(
     states: Sequence[ComputeJobState], options: JobOptions, *, home: str | None
 ) -> list[tuple[JobOptions, list[ComputeJobState]]]:
-    """Those that ask for the same share a spec, and travel together."""
+    """The states grouped by their options: each group shares a spec."""
     found: dict[str, tuple[JobOptions, list[ComputeJobState]]] = {}
     for state in states:
-        wishes = job_classes.wishes(state, options, home=home)
-        added = {word: value for word, value in wishes.items() if options.get(word) is not value}
-        found.setdefault(repr(sorted(added.items())), (wishes, []))[1].append(state)
+        merged = job_classes.with_state(options, state, home=home)
+        added = {option: value for option, value in merged.items() if options.get(option) is not value}
+        found.setdefault(repr(sorted(added.items())), (merged, []))[1].append(state)
     return list(found.values())
 
 
-submit_compute_job_group.__module__ = "computepool"  # inside a job it is another one (nested.py)
+submit_compute_job_group.__module__ = "computepool"  # inside a job, this name is the function in nested.py

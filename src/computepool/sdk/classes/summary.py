@@ -1,11 +1,11 @@
-"""A collector's summary, for programs: counts, and results, failures and pending items by key."""
+"""A collector's summary: counts, and results, failures and pending items by key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
@@ -15,23 +15,15 @@ from computepool.protocol.jobs.unbundling import key_of
 from computepool.protocol.values import values
 
 if TYPE_CHECKING:
+    from computepool.sdk.classes.collector import Collector
     from computepool.sdk.resources.groups import GroupApi
 
 _SHOWN_MAX = 5
 Pairs = Iterator[tuple[str, Any]]
 
 
-class Lists(Protocol):
-    """A collector, for what a summary needs of it."""
-
-    group_id: str
-    _api: GroupApi
-
-    def items(self, which: str = "all") -> Iterator[GroupItem]: ...
-
-
 class ByKey(Mapping[str, Any]):
-    """Read from the hub when it is first looked at. Large values are fetched one by one, when they are asked for."""
+    """A mapping that is loaded from the hub on first use. Large values are fetched one by one, on access."""
 
     def __init__(self, what: str, read: Callable[[], Pairs]) -> None:
         self._what = what
@@ -39,8 +31,8 @@ class ByKey(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._entries[key]
-        if isinstance(value, _Later):
-            value = self._entries[key] = value.read()
+        if isinstance(value, partial):
+            value = self._entries[key] = value()
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -66,8 +58,8 @@ class Message:
     number: int  #: within its group; `messages(after=number)` continues from here
     job_id: str
     key: str | None
-    attempt: int  #: which try of the job
-    seq: int  #: of that try's messages and submissions
+    attempt: int  #: the attempt of the job that sent it
+    seq: int  #: among the messages and submissions of that attempt
     at_ms: int
     value: Any
 
@@ -77,7 +69,7 @@ class Message:
 
 
 class Summary(GroupView):
-    """A group as it was a moment ago. `view` is the hub's own answer, with the beginning of each list."""
+    """A snapshot of a group. `view` is the hub's reply, with the beginning of each list."""
 
     location: LocationView
     message_count: int = 0
@@ -85,7 +77,7 @@ class Summary(GroupView):
     _lists: tuple[ByKey, ByKey, ByKey] = PrivateAttr()
 
     @classmethod
-    def of(cls, collector: Lists, view: GroupSummary) -> Summary:
+    def of(cls, collector: Collector, view: GroupSummary) -> Summary:
         made = cls.model_validate(view.model_dump(exclude={"results", "failures", "waiting", "messages"}))
         made._view = view
         made._lists = (
@@ -101,45 +93,39 @@ class Summary(GroupView):
 
     @property
     def results(self) -> Mapping[str, Any]:
-        """What each key or job returned. A value that cannot be read is the ResultUnreadable that says why."""
+        """The value of each key or job. A value that cannot be read is replaced by a ResultUnreadable with the reason."""
         return self._lists[0]
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Why each failed: the traceback, or a sentence."""
+        """The reason for each failure: a traceback or a sentence."""
         return self._lists[1]
 
     @property
     def waiting(self) -> Mapping[str, str]:
-        """Why each is not over yet."""
+        """The reason why each pending key or job waits."""
         return self._lists[2]
 
     @property
     def messages(self) -> list[Message]:
-        """The newest that its jobs sent with `send_to_collector`, oldest first; `collector.messages()` has all."""
+        """The latest messages sent with `send_to_collector`, oldest first; `collector.messages()` has all."""
         return [Message.of(view) for view in self._view.messages]
 
 
-class _Later:
-    """A value that is still at the hub."""
-
-    def __init__(self, api: GroupApi, item: GroupItem) -> None:
-        self._api, self._item = api, item
-
-    def read(self) -> Any:
-        return next((value for _, value in self._api.read_each(self._item)), None)
+def _fetch(api: GroupApi, item: GroupItem) -> Any:
+    return next((value for _, value in api.read_each(item)), None)
 
 
-def _results(collector: Lists) -> Pairs:
+def _results(collector: Collector) -> Pairs:
     api = collector._api
     for item in api.items(collector.group_id, which="results"):
         if item.bundled == 1 and item.carried in (None, 1):
-            yield key_of(item, None), _Later(api, item)
+            yield key_of(item, None), partial(_fetch, api, item)
             continue
         for index, value in api.read_each(item):
             yield key_of(item, index), value
 
 
-def _sentences(collector: Lists, which: str) -> Pairs:
+def _sentences(collector: Collector, which: str) -> Pairs:
     for item in collector.items(which):
         yield key_of(item, None), item.error or item.sentence

@@ -1,4 +1,4 @@
-"""Amounts of credits as a program gives them: texts, whole numbers and Decimals, all exact. Floats are refused."""
+"""Amounts of credits in Python programs: strings, integers and Decimals, all exact. Floats are refused."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ Credits = str | int | Decimal
 
 
 def microcredits(value: Credits, *, what: str) -> int:
-    """What crosses the wire. A float is never rounded behind the caller's back."""
+    """The amount as sent to the hub. A float is refused rather than rounded."""
     if isinstance(value, float):
-        raise BadRequest(
-            f'{what}: {value!r} is a float, which is not exact; pass a string: "{value}".', field=what
-        )
+        raise BadRequest(f'{what}: {value!r} is a float, which is not exact; pass a string: "{value}".', field=what)
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise BadRequest(
-            f'{what}: {value!r} is not an amount of credits; use a value like 12 or "0.25".', field=what
-        )
+        raise BadRequest(f'{what}: {value!r} is not an amount of credits; use a value like 12 or "0.25".', field=what)
     text = format(value, "f") if isinstance(value, Decimal) else str(value)
     try:
         return parse_credits(text, field=what)

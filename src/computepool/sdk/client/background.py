@@ -1,8 +1,8 @@
-"""Daemon threads that run calls in the order in which they were handed over.
+"""Daemon threads that run queued calls in order.
 
-A finalizer may run in any thread, with any lock held, and while the interpreter ends: it may neither take a lock nor
-start a thread. So it hands its work over to threads that run already, through a queue whose `put` is made for this.
-Nothing here keeps the interpreter from ending, as the threads of concurrent.futures would.
+A finalizer may run in any thread, with any lock held, and during interpreter shutdown, so it may neither take a lock nor
+start a thread. It passes its work to a running thread through a SimpleQueue, whose `put` is reentrant. Unlike the
+threads of concurrent.futures, these do not keep the interpreter alive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-#: How long closing waits for what is on its way.
+#: How long closing waits for pending submissions.
 CLOSE_TIMEOUT_S = 30.0
 _log = logging.getLogger("computepool.sdk")
 
@@ -24,12 +24,10 @@ class BackgroundThreads:
         self._threads = threads
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._pid: int | None = None  #: of the process whose threads run; a forked child has none of them
+        self._pid: int | None = None  #: the process that the threads run in; a forked child does not inherit them
 
     def start(self) -> None:
-        """Before the first call that comes from a finalizer. Costs nothing when they run."""
-        if self._pid == os.getpid():
-            return
+        """Must come before the first call from a finalizer. Cheap if the threads are already running."""
         with self._lock:
             if self._pid == os.getpid():
                 return
@@ -38,11 +36,11 @@ class BackgroundThreads:
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def put(self, call: Callable[[], object]) -> None:
-        """Allowed everywhere, also in `__del__`."""
+        """Safe everywhere, including `__del__`."""
         self._calls.put(call)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until what was handed over so far is done; with one thread only."""
+        """Wait until all calls queued so far are done. Requires a single thread."""
         if self._pid != os.getpid():
             return True
         done = threading.Event()
@@ -50,7 +48,7 @@ class BackgroundThreads:
         return done.wait(timeout)
 
     def stop(self) -> None:
-        """Each thread ends after what was handed over before."""
+        """End the threads after the calls queued so far."""
         for _ in range(self._threads):
             self._calls.put(None)
 
@@ -58,10 +56,10 @@ class BackgroundThreads:
         while (call := self._calls.get()) is not None:
             try:
                 call()
-            except BaseException as error:  # noqa: BLE001 - the thread serves others, too
+            except BaseException as error:  # noqa: BLE001 - the thread must survive for the other calls
                 _log.error("unexpected", exc_info=error)
-            del call  # or what it belongs to would live until the next one
+            del call  # otherwise it would keep its objects alive until the next call
 
 
-#: Closes what nobody uses any more, and tells the hub.
+#: Closes abandoned objects and cancels their jobs at the hub.
 closer = BackgroundThreads("computepool-closer")

@@ -1,47 +1,35 @@
-"""Cursor pages of the hub, one after the other."""
+"""Iteration over the hub's lists, which come in pages with a cursor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from computepool.sdk.client.transport import PAGE_MAX, Params, Transport
 from computepool.sdk.errors import ComputePoolError
 
-if TYPE_CHECKING:
-    from computepool.protocol.base import Page
-
-PageModel = TypeVar("PageModel", bound="Page")
+Row = TypeVar("Row")
 
 
-def pages(
-    transport: Transport, path: str, model: type[PageModel], *, limit: int, params: Params | None = None
-) -> Iterator[PageModel]:
-    """As many pages as `limit` rows may need; the caller counts the rows."""
-    after: str | None = None
-    for left in range(limit, 0, -PAGE_MAX):
-        page = transport.get(
-            path, model, params={**(params or {}), "after": after, "limit": min(left, PAGE_MAX)}
-        )
-        yield page
-        after = page.next
+def iterate_pages(
+    fetch_page: Callable[[Params], tuple[Sequence[Row], str | None]], *, limit: int, after: str | None = None
+) -> Iterator[Row]:
+    """At most `limit` rows. `fetch_page` returns the rows of one page, and the cursor of the next page."""
+    while limit > 0:  # a page of search results may be empty without being the last one
+        rows, after = fetch_page({"after": after, "limit": min(limit, PAGE_MAX)})
+        yield from rows[:limit]
+        limit -= len(rows)
         if after is None:
             return
 
 
-def rows(transport: Transport, path: str, name: str, *, limit: int, params: Params) -> list[dict[str, Any]]:
-    """A list as the hub sent it, for a program that only shows it: loading the models takes longer than asking the hub."""
-    found: list[dict[str, Any]] = []
-    after: str | None = None
-    while len(found) < limit:  # a page of a search may be empty and not be the last
-        request = {**params, "after": after, "limit": min(limit - len(found), PAGE_MAX)}
-        page = transport.get_json(path, params=request)
+def raw_rows(transport: Transport, path: str, name: str, *, limit: int, params: Params) -> list[dict[str, Any]]:
+    """The rows as plain JSON, for display only: importing the models takes longer than the request."""
+
+    def fetch_page(cursor: Params) -> tuple[list[dict[str, Any]], str | None]:
+        page = transport.get_json(path, params={**params, **cursor})
         if not isinstance(page, dict) or name not in page:
-            raise ComputePoolError(
-                f"The hub's reply has no {name}; hub and client may have different versions."
-            )
-        found += page[name]
-        after = page.get("next")
-        if after is None:
-            break
-    return found
+            raise ComputePoolError(f"The hub's reply has no {name}; hub and client may have different versions.")
+        return page[name], page.get("next")
+
+    return list(iterate_pages(fetch_page, limit=limit))

@@ -1,8 +1,8 @@
-"""One group of jobs seen from the client: submissions leave in batches, results come through one long poll.
+"""The client's side of a group of jobs: sends submissions in batches, and receives results through one long poll.
 
-Two background threads, started when they are needed: the sender takes what has gathered while its last
-request was under way (so a loop of submits needs no delay to be batched), the receiver follows the results.
-Both outlive restarts of the hub; nothing is submitted twice, because each batch keeps its idempotency key.
+Two background threads start on demand. The sender takes what was queued during its last request, so a loop of submits
+is batched without any delay. The receiver follows the results. Both survive restarts of the hub, and nothing is
+submitted twice because each batch keeps its idempotency key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
-from computepool.sdk.client.waiting import WaitWatch, report_left
+from computepool.sdk.client.waiting import WaitWatcher, warn_of_running_map
 from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
 from computepool.sdk.files.sealing import with_error
 from computepool.sdk.jobs.bundles import Feed, Task
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
 #: Well below what the hub accepts as one body.
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 RESULTS_PER_PAGE = 500
-#: How long jobs may wait for a hub that is away before their futures fail.
+#: How long jobs wait for an unreachable hub before their futures fail.
 OUTAGE_MAX_S = 24 * 3600.0
 DOWNLOADS_MAX = 4
-#: With this many jobs open, a short rest between polls makes each of them bring more, and saves the hub work.
+#: With this many open jobs, a short pause between polls lets each one bring more results, which saves the hub work.
 _BUSY_OPEN = 200
-_BUSY_REST_S = 0.01
+_BUSY_PAUSE_S = 0.01
 
 _log = logging.getLogger("computepool.sdk")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What jobs of one batch have in common, as JSON; `read` turns their results into values."""
+    """The part of a request that jobs of one batch share, as JSON; `read` turns their results into values."""
 
     spec: str
     terms: str  #: further fields of the request, each with a leading comma
     read: Reader
-    budget_each: int | None = None  #: microcredits; a batch is sent with the sum of its jobs' shares
+    budget_each: int | None = None  #: microcredits per job; a batch is sent with the sum
     retries: int = 0
     allow_pickle: bool = False
-    apart: object = None  #: its jobs leave in one batch, with no others: they are numbered within it
+    batch: object = None  #: jobs with the same object form one batch, in which they are numbered
 
 
 class Receiver(Protocol):
-    """Who hears of a job: the future of one that was submitted by itself, or the bundle of a map's items."""
+    """Receives the ID and the result of a job: the future of a single job, or a bundle of a map's items."""
 
     def assign(self, job_id: str) -> None: ...
 
@@ -71,23 +71,18 @@ class Receiver(Protocol):
     def drop(self) -> None: ...
 
 
-#: A job that waits to be sent: what it shares with others, the JSON of its Item, and who hears of it.
+#: A job to be sent: what it shares with others, the JSON of its Item, and the receiver of its result.
 Outgoing = tuple[Submission, str, Receiver]
 
 
 class GroupSession:
     def __init__(
-        self,
-        pool: Pool,
-        *,
-        request: GroupRequest | None = None,
-        group_id: str | None = None,
-        lingers: bool = False,
+        self, pool: Pool, *, request: GroupRequest | None = None, group_id: str | None = None, lingers: bool = False
     ) -> None:
-        """Of a group that exists, or of one that is created by the first submission.
+        """For an existing group, or for one that the first submission creates from `request`.
 
-        One that lingers keeps a poll parked for a while after its last result, so that a caller who submits
-        one job after the other finds it there already.
+        With `lingers`, a poll stays open for a while after the last result, ready for a caller who submits one job
+        after another.
         """
         self.pool = pool
         self._transport: Transport = pool.transport
@@ -95,25 +90,25 @@ class GroupSession:
         self._lingers = lingers
         self._pid = os.getpid()
         self.lock = lock = threading.Lock()
-        #: Two conditions over one lock: a submit wakes the sender alone, not everybody who waits for news.
+        #: Two conditions on one lock, so that a submit wakes only the sender.
         self._state = threading.Condition(lock)
         self._to_send = threading.Condition(lock)
-        # All below is guarded by that lock.
+        # The lock guards everything below.
         self._group_id = group_id
         self._queue: deque[Outgoing] = deque()
         self._feeds: list[Feed] = []
         self._sending = 0
         self._open: dict[str, Receiver] = {}
-        self._early: dict[str, JobResult] = {}  #: results that came before the reply that names their jobs
+        self._early: dict[str, JobResult] = {}  #: results that arrived before the reply with their job IDs
         self._cursor = 0
-        self._warm = False  #: a result came a moment ago, and this session lingers
+        self._lingering = False  #: polling on after the last result
         self._sender: threading.Thread | None = None
         self._closing = False
         self._abandoned = False
-        self._lost_by: ComputePoolError | None = None
+        self._failure: ComputePoolError | None = None
         self._downloads = BackgroundThreads("computepool-download", threads=DOWNLOADS_MAX)
         weakref.finalize(self, self._downloads.stop).atexit = False
-        self.waits = WaitWatch(self._transport, self._oldest)
+        self.waits = WaitWatcher(self._transport, self._oldest)
 
     @property
     def group_id(self) -> str | None:
@@ -128,19 +123,22 @@ class GroupSession:
         return len(self._queue) + sum(map(len, self._feeds)) + self._sending
 
     def submit(self, submission: Submission, item: str) -> JobFuture:
-        """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
+        """`item` is the JSON of one Item. Returns at once; the sender does the rest."""
         self._check_process()
         with self._state:
             return self._enqueue(submission, item)
 
     def _check_process(self) -> None:
-        """Before the lock: a forked child may have it from a thread that it has not."""
+        """Must come before taking the lock: in a forked child, a thread that no longer exists may hold it."""
         if self._pid != os.getpid():
             raise RuntimeError("this process was forked: call connect() again in it")
 
-    def _enqueue(self, submission: Submission, item: str) -> JobFuture:
+    def _check_open(self) -> None:
         if self._closing:
-            raise self._lost_by or RuntimeError("cannot submit after close()")
+            raise self._failure or RuntimeError("cannot submit after close()")
+
+    def _enqueue(self, submission: Submission, item: str) -> JobFuture:
+        self._check_open()
         future = JobFuture(self, submission.read)
         self._queue.append((submission, item, future))
         if self._sender is None:
@@ -150,18 +148,17 @@ class GroupSession:
         return future
 
     def submit_together(self, submission: Submission, items: Sequence[str]) -> list[JobFuture]:
-        """In one batch (of ITEMS_MAX at most), so that each job knows which one it is, and of how many."""
+        """Submit at most ITEMS_MAX jobs in one batch, so that each one knows its number and how many there are."""
         self._check_process()
-        with self._state:  # the sender cannot take the first ones before the last one is there
-            apart = replace(submission, apart=object())
-            return [self._enqueue(apart, item) for item in items]
+        with self._state:  # held until all are queued: the sender must not take only some of them
+            one_batch = replace(submission, batch=object())
+            return [self._enqueue(one_batch, item) for item in items]
 
-    def feed(self, feed: Feed, tasks: Sequence[Task], *, complete: bool) -> None:
-        """More items of a map; `complete`: and there will be no others."""
+    def add_tasks(self, feed: Feed, tasks: Sequence[Task], *, complete: bool) -> None:
+        """Add items of a map; `complete`: these are the last ones."""
         self._check_process()
         with self._state:
-            if self._closing:
-                raise self._lost_by or RuntimeError("cannot submit after close()")
+            self._check_open()
             feed.put(tasks)
             feed.complete = complete
             if feed not in self._feeds and len(feed):
@@ -171,18 +168,18 @@ class GroupSession:
             else:
                 self._to_send.notify()
 
-    def again(self, feed: Feed, parts: Sequence[list[Task]]) -> bool:
-        """The same items once more, in these jobs; false when it is too late. The caller holds the lock."""
+    def resend(self, feed: Feed, parts: Sequence[list[Task]]) -> bool:
+        """Send the items again, grouped into jobs as given. False if it is too late. The caller holds the lock."""
         if self._closing and parts:
             return False
         feed.resend(parts)
         if parts and feed not in self._feeds:
             self._feeds.append(feed)
-        self._to_send.notify()  # an answer may also be what the sender waits for
+        self._to_send.notify()  # the sender may also have waited for this answer
         return True
 
     def withdraw_feed(self, feed: Feed) -> list[str]:
-        """Forget what was not sent; the ids of the jobs that were."""
+        """Drop what was not sent; returns the IDs of the jobs that were sent and have no result yet."""
         with self._state:
             feed.drop()
             self._state.wait_for(lambda: not self._sending, CLOSE_TIMEOUT_S)
@@ -190,7 +187,7 @@ class GroupSession:
             return [job.job_id for job in feed.unanswered if job.job_id is not None]
 
     def attach(self, job_id: str, read: Reader) -> JobFuture:
-        """A future for a job that this group has already. The caller looks for a result that came earlier."""
+        """A future for an existing job of this group. The caller must check for a result that came earlier."""
         with self._state:
             known = self._open.get(job_id)
             if isinstance(known, JobFuture):
@@ -217,7 +214,7 @@ class GroupSession:
             self._state.wait_for(lambda: future.assigned or future.done())
 
     def withdraw(self, future: JobFuture) -> bool:
-        """Take back what was not sent yet."""
+        """Take back a job that was not sent yet. False if it was sent."""
         with self._state:
             for entry in self._queue:
                 if entry[2] is future:
@@ -229,28 +226,23 @@ class GroupSession:
     def flush(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
         """Wait until the hub has acknowledged everything submitted so far."""
         with self._state:
-            return self._state.wait_for(self._all_sent, timeout)
-
-    def _all_sent(self) -> bool:
-        return not self._queue and not self._sending and not any(map(len, self._feeds))
+            return self._state.wait_for(lambda: not self._unsent, timeout)
 
     def abandon(self) -> None:
-        """Cancel all that is open, without waiting: the sender tells the hub as its last act."""
+        """Cancel all open jobs without waiting: the sender notifies the hub before it ends."""
         with self._state:
             dropped = [future for _, _, future in self._queue]
             self._queue.clear()
             for feed in self._feeds:
                 feed.drop()
-            self._abandoned = self._closing = True
-            self.waits.end()
-            self._to_send.notify()
-            self._state.notify_all()
+            self._abandoned = True
+            self._begin_closing()
         for future in dropped:
             future.drop()
-        self._end_open()
+        self._release_open()
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and disconnect. Jobs keep running; futures that are still open here fail."""
+        """Flush and disconnect. Jobs keep running; futures without a result fail."""
         if self._pid != os.getpid():
             return
         end = time.monotonic() + timeout
@@ -258,42 +250,47 @@ class GroupSession:
             unsent = counted(self._unsent, "job")
             _log.warning("%s could not be sent to the hub before the program closed", unsent)
         with self._state:
-            self._closing = True
-            self.waits.end()
-            self._to_send.notify()
-            self._state.notify_all()
+            self._begin_closing()
             sender = self._sender
         if sender is not None and sender is not threading.current_thread():
             sender.join(max(0.0, end - time.monotonic()))
-        self._end_open()
+        self._release_open()
 
-    def _end_open(self) -> None:
-        """Nobody listens any more to what they wait for."""
+    def _begin_closing(self) -> None:
+        """The caller holds the lock."""
+        self._closing = True
+        self.waits.end()
+        self._to_send.notify()
+        self._state.notify_all()
+
+    def _release_open(self) -> None:
+        """End the receivers of all open jobs: no more results will be read."""
         with self._state:
             receivers = list(self._open.values())
             self._open.clear()
             self._state.notify_all()
-        if not self._abandoned and self._lost_by is None:
-            report_left(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
+        if not self._abandoned and self._failure is None:
+            warn_of_running_map(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
+        closed = HubUnreachable("The connection was closed. The job keeps running; its result stays at the hub.")
         for receiver in receivers:
             if self._abandoned:
                 receiver.drop()
             else:
-                receiver.fail(self._lost_by or _closed_error())
+                receiver.fail(self._failure or closed)
 
     # ------------------------------------------------------------ the two threads
     def _start(self) -> None:
-        for run in (self._send_all, self._receive_all, self.waits.explain):
+        for run in (self._send_all, self._receive_all, self.waits.watch):
             name = f"computepool-{run.__name__.strip('_')}"
-            thread = threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
+            thread = threading.Thread(target=self._run_guarded, args=(run,), name=name, daemon=True)
             self._sender = self._sender or thread
             thread.start()
 
-    def _guard(self, run: Callable[[], None]) -> None:
-        """Whatever ends one of the threads, nobody waits for ever for what it would have brought."""
+    def _run_guarded(self, run: Callable[[], None]) -> None:
+        """If a thread dies, fail everything that waits for it."""
         try:
             run()
-        except BaseException as error:  # noqa: BLE001 - it is told to everybody who waits
+        except BaseException as error:  # noqa: BLE001 - passed to every waiting receiver
             with self._state:
                 self._sending = 0
             self._fail_open(_unexpected_error(error))
@@ -304,19 +301,19 @@ class GroupSession:
             try:
                 self._acknowledge(receivers, self._send(batch).job_ids)
             except ComputePoolError as error:
-                self._refuse(receivers, error)
-            except Exception as error:  # noqa: BLE001 - see _guard
-                self._refuse(receivers, _unexpected_error(error))
+                self._reject(receivers, error)
+            except Exception as error:  # noqa: BLE001 - see _run_guarded
+                self._reject(receivers, _unexpected_error(error))
         if self._abandoned and self._group_id is not None:
             with suppress(ComputePoolError):
                 self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
 
     def _next_batch(self) -> list[Outgoing]:
-        """Jobs with the same spec, in their order; empty when closing."""
+        """The next jobs that share a spec, in order; empty when closing."""
         with self._state:
             batch: list[Outgoing] = []
             while not batch:
-                batch = self._from_queue() or self._from_feeds()
+                batch = self._take_from_queue() or self._take_from_feeds()
                 if not batch:
                     due_s = self._due_s()
                     if self._closing and due_s is None:
@@ -325,8 +322,8 @@ class GroupSession:
             self._sending = len(batch)
             return batch
 
-    def _from_queue(self) -> list[Outgoing]:
-        """The longest run of like jobs from the head of the queue."""
+    def _take_from_queue(self) -> list[Outgoing]:
+        """The longest run of jobs with the same submission at the head of the queue."""
         batch: list[Outgoing] = []
         size = 0
         while self._queue and len(batch) < ITEMS_MAX and size < BATCH_BYTES_MAX:
@@ -338,12 +335,12 @@ class GroupSession:
         return batch
 
     def _due_s(self) -> float | None:
-        """How long to wait for the next jobs of a feed; None: until somebody brings some."""
+        """How long until a feed has jobs to send; None: no feed has items."""
         delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
         return min(delays, default=None)
 
-    def _from_feeds(self) -> list[Outgoing]:
-        """From the first feed that has something, which then is the last in the row."""
+    def _take_from_feeds(self) -> list[Outgoing]:
+        """Jobs of the first feed that has some; it then moves to the end of the list."""
         for feed in list(self._feeds):
             if feed.delay() == 0.0:
                 self._feeds.remove(feed)
@@ -362,7 +359,7 @@ class GroupSession:
         if head.retries:
             terms += f',"retries":{head.retries}'
         body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
-        reply = self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), retry_for=OUTAGE_MAX_S)
+        reply = self._transport.request(SubmitReply, "POST", "/jobs", body=body.encode(), retry_for=OUTAGE_MAX_S)
         if reply.warning:
             self.waits.notify(reply.job_ids[0], reply.warning)
         return reply
@@ -371,16 +368,16 @@ class GroupSession:
         if self._group_id is None:
             assert self._request is not None
             body = self._request.model_dump_json().encode()
-            group = self._transport.ask(GroupView, "POST", "/groups", body=body, retry_for=OUTAGE_MAX_S)
+            group = self._transport.request(GroupView, "POST", "/groups", body=body, retry_for=OUTAGE_MAX_S)
             with self._state:
                 self._group_id = group.id
         return self._group_id
 
-    def _refuse(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
+    def _reject(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
         with self._state:
             self._sending = 0
             self._state.notify_all()
-        for receiver in receivers:  # they may ask for more jobs, and wait until those are sent
+        for receiver in receivers:  # without the lock: they may submit more jobs and wait until those are sent
             receiver.fail(error)
 
     def _acknowledge(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
@@ -395,12 +392,12 @@ class GroupSession:
                     finished.append((receiver, early))
             self._sending = 0
             self._early.clear()
-            listening = not self._closing
+            open_ = not self._closing
             self._state.notify_all()
         for receiver, result in finished:
             self._finish(receiver, result)
-        if not listening:
-            self._end_open()
+        if not open_:
+            self._release_open()
 
     def _oldest(self) -> str:
         with self._state:
@@ -408,40 +405,35 @@ class GroupSession:
 
     def _receive_all(self) -> None:
         while self._wait_for_open():
-            awaited = bool(self._open)
+            has_open = bool(self._open)
             try:
-                page = self._results_page(OUTAGE_MAX_S if awaited else 0)
+                page = self._results_page(OUTAGE_MAX_S if has_open else 0)
             except ComputePoolError as error:
-                if awaited:
+                if has_open:
                     self._fail_open(error)
                     return
-                self._warm = False  # nobody waited for anything: no need to insist, nor to complain
+                self._lingering = False  # no job was open, so neither retry nor report it
                 continue
             self._deliver(page)
             if len(self._open) >= _BUSY_OPEN:
-                time.sleep(_BUSY_REST_S)
+                time.sleep(_BUSY_PAUSE_S)
 
     def _wait_for_open(self) -> bool:
         with self._state:
-            self._state.wait_for(lambda: self._closing or self._open or self._warm)
+            self._state.wait_for(lambda: self._closing or self._open or self._lingering)
             return not self._closing
 
     def _results_page(self, retry_for: float) -> ResultPage:
+        path = f"/groups/{self._group_id}/results"
         params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
-        return self._transport.ask(
-            ResultPage,
-            "GET",
-            f"/groups/{self._group_id}/results",
-            params=params,
-            wait_s=WAIT_MS / 1000,
-            retry_for=retry_for,
-        )
+        wait_s = WAIT_MS / 1000
+        return self._transport.request(ResultPage, "GET", path, params=params, wait_s=wait_s, retry_for=retry_for)
 
     def _deliver(self, page: ResultPage) -> None:
         finished: list[tuple[Receiver, JobResult]] = []
         with self._state:
             self._cursor = page.cursor
-            self._warm = self._lingers and bool(page.results)
+            self._lingering = self._lingers and bool(page.results)
             for result in page.results:
                 receiver = self._open.pop(result.job_id, None)
                 if receiver is not None:
@@ -456,23 +448,20 @@ class GroupSession:
         if result.result_artifact is None:
             _finish(receiver, result)
             return
-        # A large result is fetched beside the stream, or it would hold up all the others.
+        # A large result is fetched by another thread, so that it does not delay the others.
         self._downloads.start()
         self._downloads.put(partial(_finish, receiver, result))
 
     def _fail_open(self, error: ComputePoolError) -> None:
-        """The results cannot be followed any more: key revoked, group removed, hub gone for good."""
+        """The results cannot be read any more: key revoked, group removed, or the hub gone for good."""
         with self._state:
             receivers = [*self._open.values(), *(receiver for _, _, receiver in self._queue)]
             waiting = [(feed, feed.drop()) for feed in self._feeds]
             self._open.clear()
             self._queue.clear()
             self._feeds.clear()
-            self._closing = True
-            self.waits.end()
-            self._lost_by = error
-            self._to_send.notify()
-            self._state.notify_all()
+            self._failure = error
+            self._begin_closing()
         for receiver in receivers:
             receiver.fail(error)
         for feed, tasks in waiting:
@@ -480,10 +469,10 @@ class GroupSession:
 
 
 def _finish(receiver: Receiver, result: JobResult) -> None:
-    """Whatever the result and its receiver do, the thread continues, and nobody waits forever."""
+    """Whatever the receiver raises, the thread continues and the receiver ends."""
     try:
         receiver.finish(result)
-    except BaseException as error:  # noqa: BLE001 - a pickled value may raise SystemExit, too
+    except BaseException as error:  # noqa: BLE001 - a pickled value may even raise SystemExit
         receiver.fail(_unexpected_error(error))
 
 
@@ -492,7 +481,3 @@ def _unexpected_error(error: BaseException) -> ComputePoolError:
     wrapped = ComputePoolError(f"Unexpected error: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def _closed_error() -> ComputePoolError:
-    return HubUnreachable("The connection was closed. The job keeps running; its result stays at the hub.")

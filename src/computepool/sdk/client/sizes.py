@@ -1,6 +1,6 @@
-"""Sizes and durations as people write them: 16, "16GB", "512MB"; 90, "10m", "2h". Options that are made of them.
+"""Sizes and durations as users write them (16, "16GB", "512MB"; 90, "10m", "2h"), and options made of them.
 
-In every sandbox, beside nested.py: standard library and its neighbours there alone.
+Placed into every sandbox, next to nested.py: imports only the standard library and the other modules there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from computepool.core.errors import BadRequest
 
 T = TypeVar("T")
 
-#: Nodes count in units of 1024² and call them MB. Without a unit a size is in GB, and a GB is 1000 of them,
-#: so that a "24 GB" card, which has 24 564, satisfies vram=24; who needs every byte writes GiB.
+#: A node's MB is 1024² bytes. A size without a unit is in GB, and a GB is 1000 MB, so that a "24 GB" card, which has
+#: 24,564 MB, satisfies vram=24. Write GiB to be exact.
 _MB_PER_UNIT = {
     "": 1000.0, "b": 1e-6, "kb": 1e-3, "mb": 1.0, "m": 1.0, "gb": 1000.0, "g": 1000.0, "tb": 1e6, "t": 1e6,
     "kib": 1 / 1024, "mib": 1.0, "gib": 1024.0, "tib": 1024.0**2,
@@ -25,7 +25,7 @@ _BYTES_PER_UNIT = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 _SECONDS_PER_UNIT = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-#: Options and the fields of the wire that they set: sizes, and lists of words.
+#: Options and the fields of the request that they set: sizes, and lists of words.
 SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
 WORD_LISTS = {
     "tier": "tiers",
@@ -43,16 +43,14 @@ def words(value: str | Iterable[str]) -> list[str]:
 
 
 def needs_of(options: Mapping[str, Any], same: Iterable[str]) -> dict[str, Any]:
-    """What of them a node must have, by the fields of the wire. `same`: options that are fields as they are."""
+    """The fields of `Needs` that these options set. `same`: options that are called as the field."""
     found = {word: options[word] for word in same if word in options}
     found |= {field: megabytes(options[word], what=word) for word, field in SIZES.items() if word in options}
     return found | {field: words(options[word]) for word, field in WORD_LISTS.items() if word in options}
 
 
-def batches(
-    items: Iterable[T], size: Callable[[T], int], *, count_max: int, size_max: int
-) -> Iterator[list[T]]:
-    """Each of a request's length, or of a single item that is longer."""
+def batches(items: Iterable[T], size: Callable[[T], int], *, count_max: int, size_max: int) -> Iterator[list[T]]:
+    """Lists of items that fit into one request; an oversized item gets a list of its own."""
     batch: list[T] = []
     total = 0
     for item in items:
@@ -66,12 +64,12 @@ def batches(
 
 
 def megabytes(size: float | str, *, what: str = "size") -> int:
-    """In whole MB, rounded up: asking for less than was written would be a lie."""
+    """In whole MB, rounded up, so that the job gets at least what was written."""
     return math.ceil(round(_parse(size, _MB_PER_UNIT, what=what, example="16, 16GB or 512MB"), 6))
 
 
 def byte_count(size: float | str, *, what: str = "size") -> int:
-    """Of files, where a unit is what it says: "10GB" is ten thousand million, "10GiB" is 10 × 1024³, and 10 is ten."""
+    """Size of files, with exact units: "10GB" is 10 × 1000³, "10GiB" is 10 × 1024³, and 10 is ten bytes."""
     return round(_parse(size, _BYTES_PER_UNIT, what=what, example="500MB, 10GB or 2TiB"))
 
 

@@ -1,6 +1,6 @@
-"""Finds out if code saves checkpoints or moves, by what it names: then nobody has to say so when it is submitted.
+"""Detects whether code saves checkpoints or moves, by the names it uses, so that users need not declare it.
 
-Looks at code and never runs it. What it misses says so itself when it runs, with the option to pass.
+Inspects code without running it. Code that is not recognised fails at run time with a message that names the option.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
-from computepool.sdk.code.source_lines import code_objects
+from computepool.sdk.code.source_lines import cell_content, code_objects, names_in
 from computepool.sdk.runtime import checkpointing
 
 if TYPE_CHECKING:
@@ -31,45 +31,43 @@ class Declared(TypedDict, total=False):
 
 
 def of_function(function: Callable[..., Any]) -> Declared:
-    """By its code, and that of the functions of its own module which it names."""
+    """By the code of the function, and of the functions of its module that it uses."""
     names, texts, ours = set[str](), set[str](), False
     for each in _with_helpers(function):
-        own = {name for code in code_objects(each.__code__) for name in code.co_names}
-        texts |= {
-            text for code in code_objects(each.__code__) for text in code.co_consts if isinstance(text, str)
-        }
+        own = names_in(each.__code__)
+        texts |= {text for code in code_objects(each.__code__) for text in code.co_consts if isinstance(text, str)}
         found: list[Any] = [value for name in own if _is_ours(value := each.__globals__.get(name))]
         ours = ours or bool(found) or _PACKAGE in own
-        names |= own | {value.__name__ for value in found}  # also under another name
+        names |= own | {value.__name__ for value in found}  # finds renamed imports, too
     return _declare(names if ours else set(), "\n".join(texts))
 
 
 def of_script(source: str) -> Declared:
-    """Of any language; of Python also by what it imports and names."""
+    """By markers in the text, in any language; for Python also by the names it uses."""
     names: set[str] = set()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             code = compile(source, "script", "exec", dont_inherit=True)
-        names = {name for each in code_objects(code) for name in each.co_names}
+        names = names_in(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass  # another language, or a mistake that a node will show
+        pass  # another language, or an error that the node will report
     return _declare(names if _PACKAGE in names else set(), source)
 
 
 def of_class(job_class: type[ComputeJob[Any]]) -> Declared:
-    """It moves if it says what to do on arrival, and saves if a method of it asks for that."""
+    """It moves if it defines `on_arrival`, and saves if one of its methods saves."""
     from computepool.sdk.classes.compute_job import ComputeJob
 
     own = job_class.__mro__[: job_class.__mro__.index(ComputeJob)]
     methods = [method for cls in own for method in vars(cls).values() if isinstance(method, FunctionType)]
-    names = {name for method in methods for code in code_objects(method.__code__) for name in code.co_names}
+    names = set[str]().union(*(names_in(method.__code__) for method in methods))
     found = _declare(names & {*_SAVING, _MOVING}, "")
     return {**found, "moves": True} if job_class.on_arrival is not ComputeJob.on_arrival else found
 
 
 def is_job_class(thing: object) -> TypeGuard[type[ComputeJob[Any]]]:
-    """Without loading what job classes need: where that is not loaded, there is none."""
+    """Does not import the module of job classes: if it is not loaded, no job class exists."""
     compute_job = sys.modules.get("computepool.sdk.classes.compute_job")
     return compute_job is not None and isinstance(thing, type) and issubclass(thing, compute_job.ComputeJob)
 
@@ -92,19 +90,12 @@ def _with_helpers(function: Callable[..., Any]) -> Iterator[FunctionType]:
             continue
         seen.add(id(found))
         yield found
-        cells = [cell.cell_contents for cell in found.__closure__ or () if _is_filled(cell)]
-        named = [
-            found.__globals__.get(name) for code in code_objects(found.__code__) for name in code.co_names
-        ]
-        todo += [
-            other
-            for other in (*cells, *named)
-            if isinstance(other, FunctionType) and other.__module__ == found.__module__
-        ]
+        others = (*map(cell_content, found.__closure__ or ()), *map(found.__globals__.get, names_in(found.__code__)))
+        todo += [one for one in others if isinstance(one, FunctionType) and one.__module__ == found.__module__]
 
 
 def _plain(function: Any) -> FunctionType | None:
-    """What is called in the end, behind functools.partial, decorators, methods and objects that can be called."""
+    """The underlying function of a partial, decorated function, method or callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     with_wrapped = inspect.unwrap(function) if callable(function) else function
@@ -114,19 +105,7 @@ def _plain(function: Any) -> FunctionType | None:
     return found if isinstance(found, FunctionType) else None
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # it is not set yet
-        return False
-
-
 def _is_ours(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return value.__globals__ is vars(checkpointing)
     return inspect.ismodule(value) and value.__name__ == _PACKAGE
-
-
-def saves(options: Mapping[str, Any]) -> bool:
-    """What one item saves must not be found by another, so items of such a map travel alone."""
-    return bool(options.get("checkpoints") or options.get("moves"))

@@ -1,7 +1,7 @@
-"""Dependencies of code: own modules, which travel with it, and packages, required as they are installed here.
+"""Dependencies of code: local modules, which are sent with it, and packages, required in the installed versions.
 
-A name is only ever required of a package index if it is known here as an installed distribution from one: a module of
-the submitter's own, or a name that nothing here has, could be a stranger's package there.
+A name is only requested from a package index if it is installed here from an index: a package with the name of a local
+or unknown module could be somebody else's, and hostile.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from pathlib import Path
 from computepool.core.errors import BadRequest
 from computepool.sdk.code import imports, own_modules
 
-#: Of the modules that travel with one job. Set COMPUTEPOOL_MODULES_MAX_FILES and _BYTES to change them.
+#: Limits on the modules sent with one job. COMPUTEPOOL_MODULES_MAX_FILES and COMPUTEPOOL_MODULES_MAX_BYTES change them.
 MODULE_FILES_MAX = 500
 MODULE_BYTES_MAX = 16 * 1024 * 1024
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
-#: On every node, or never installed there.
-_PRESENT = frozenset({"computepool", "cloudpickle", "__main__", "__mp_main__", ""})
+_PRESENT = own_modules.PRESENT | {""}
 
 Finder = Callable[[str], Path | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleFile:
-    name: str  #: at the node
+    name: str  #: path on the node
     path: Path
     size: int
     changed_ns: int
@@ -36,14 +35,14 @@ class ModuleFile:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Comparable: the same as long as no file changes."""
+    """Hashable; equal as long as no file changes."""
 
     files: tuple[ModuleFile, ...] = ()
     packages: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """What travels and what is installed, for the person; empty where nothing does."""
+        """Tells the user what is sent and installed; empty if nothing is."""
         parts = []
         if self.files:
             size = sum(file.size for file in self.files)
@@ -57,12 +56,12 @@ NOTHING = Dependencies()
 
 
 def of_script(source: str, folder: Path) -> Dependencies:
-    """Of a Python script in this folder."""
+    """Dependencies of a Python script in this folder."""
     return _collect(imports.of_source(source), lambda name: _beside(folder, name))
 
 
 def of_code(imported: Iterable[str], modules: Iterable[str] = ()) -> Dependencies:
-    """Of functions: what they import when they are called, and modules that they refer to by name."""
+    """Dependencies of functions: `imported` when they are called, and `modules` that their pickles refer to by name."""
     names = {*imported, *modules}
     if not {name.partition(".")[0] for name in names} - sys.stdlib_module_names - _PRESENT:
         return NOTHING
@@ -72,17 +71,17 @@ def of_code(imported: Iterable[str], modules: Iterable[str] = ()) -> Dependencie
 
 
 def module_beside(name: str, folder: Path) -> Path | None:
-    """The own module or package of this name that code in this folder would import."""
+    """The local module or package of this name that code in this folder would import."""
     return _beside(folder, name) or own_modules.find(name)
 
 
 def distribution_of(name: str) -> str | None:
-    """The requirement that provides this module as it is installed here, if an index can provide it."""
+    """The requirement for the installed distribution with this module, if it came from an index."""
     return next(iter(_packages([name])), None)
 
 
 def _collect(imported: Iterable[str], find: Finder) -> Dependencies:
-    """Also what the own modules import that are found on the way."""
+    """Includes what the local modules import in turn."""
     todo, seen = {*imported}, set[str]()
     files: dict[str, ModuleFile] = {}
     packages: set[str] = set()
@@ -103,7 +102,7 @@ def _collect(imported: Iterable[str], find: Finder) -> Dependencies:
 
 
 def _beside(folder: Path, name: str) -> Path | None:
-    """As Python looks for it: a package, a module, and last a folder of modules that nothing installed has the name of."""
+    """In the order of Python's import system: a package, a module, or a namespace package unless one is installed."""
     if name in sys.builtin_module_names or name in _PRESENT:
         return None
     if (folder / name / "__init__.py").is_file():
@@ -116,7 +115,7 @@ def _beside(folder: Path, name: str) -> Path | None:
 
 
 def _files(place: Path) -> Iterator[ModuleFile]:
-    """Sources alone: data beside them may be a key or a database, and goes only where somebody names it as an input."""
+    """Only source files: other files may be keys or databases, and are sent only as explicit inputs."""
     if place.is_file():
         yield _module_file(place, place.name)
         return
@@ -134,7 +133,7 @@ def _is_skipped(folder: Path) -> bool:
 
 
 def _is_within(path: Path, place: Path) -> bool:
-    """No link that leads elsewhere."""
+    """Excludes symbolic links that lead out of the package."""
     return path.is_file() and path.resolve().is_relative_to(place.resolve())
 
 
@@ -169,7 +168,7 @@ def _packages(modules: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _requirements(modules: frozenset[str], path: tuple[str, ...]) -> tuple[str, ...]:
-    """`path` is where they are looked for: what is known of another one does not count."""
+    """`path` is sys.path, as part of the cache key."""
     by_module = _distributions(path)
     found = {
         requirement
@@ -182,14 +181,14 @@ def _requirements(modules: frozenset[str], path: tuple[str, ...]) -> tuple[str, 
 
 @lru_cache(maxsize=4)
 def _distributions(path: tuple[str, ...]) -> dict[str, list[str]]:
-    """Reads all that is installed, so only once."""
+    """Slow: reads the metadata of everything that is installed."""
     from importlib import metadata
 
     return {module: sorted(set(names)) for module, names in metadata.packages_distributions().items()}
 
 
 def _providers(module: str, names: list[str]) -> list[str]:
-    """Of several distributions in one namespace, those that brought this very module."""
+    """Of several distributions that share a namespace package, those that installed this module."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if len(names) <= 1 or file is None:
         return names[:1]
@@ -200,12 +199,12 @@ def _providers(module: str, names: list[str]) -> list[str]:
 def _locate(name: str) -> Iterator[object]:
     from importlib import metadata
 
-    found = metadata.distribution(name)
-    return (found.locate_file(file) for file in found.files or [])
+    distribution = metadata.distribution(name)
+    return (distribution.locate_file(file) for file in distribution.files or [])
 
 
 def _requirement(name: str) -> str | None:
-    """In the version that is here. None for what was installed from an address or a folder: an index has not that."""
+    """The installed version. None if it was installed from a URL or a folder, which an index cannot provide."""
     from importlib import metadata
 
     from packaging.version import InvalidVersion, Version
@@ -214,7 +213,7 @@ def _requirement(name: str) -> str | None:
     if found.read_text("direct_url.json") is not None:
         return None
     try:
-        return f"{name}=={Version(found.version).public}"  # without +cu121: an index has the plain one
+        return f"{name}=={Version(found.version).public}"  # without a local part such as +cu121, which an index does not have
     except InvalidVersion:
         return None
 

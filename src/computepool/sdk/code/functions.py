@@ -1,7 +1,7 @@
-"""Functions and arguments as bytes that any node can load: by value, unless the node has the module too.
+"""Functions and arguments as bytes that any node can load: pickled by value, unless the node has the module.
 
-A node has the standard library and what the job lists in `dependencies`, so everything else (the
-submitter's own modules, editable installs included) must travel with the function.
+A node has the standard library and the job's `dependencies`, so everything else (the submitter's own modules, including
+editable installs) must be sent with the function.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from computepool.sdk.code import own_modules
+from computepool.sdk.code.source_lines import cell_content, names_in
 from computepool.sdk.errors import BadRequest
 
 FUNCTIONS_CACHED_MAX = 128
-#: What is pickled here can be loaded by the same version alone.
+#: Pickles of code can only be loaded by the same Python version.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MISSING = object()
-lock = threading.RLock()  #: while something is pickled
+lock = threading.RLock()  #: held while pickling
 
 
 def pickle_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Plain values take the C pickler at once; it is ten times as fast, and has no module to ask about."""
-    if all(type(value) in _PLAIN for value in args) and all(
-        type(value) in _PLAIN for value in kwargs.values()
-    ):
+    """Plain values use the C pickler, which is ten times as fast; they need no modules."""
+    if all(type(value) in _PLAIN for value in args) and all(type(value) in _PLAIN for value in kwargs.values()):
         return pickle.dumps((args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
     from computepool.sdk.code.pickler import by_value
 
@@ -40,7 +39,7 @@ def pickle_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
 
 
 class FunctionCache:
-    """Pickles of functions, reused only while everything the function captured is provably unchanged."""
+    """Pickles of functions, reused as long as everything that the function captured is provably unchanged."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[int, _CachedPickle] = OrderedDict()
@@ -67,28 +66,21 @@ def pickle_function(function: Callable[..., Any]) -> Pickled:
     return by_value(function, what=f"the function {getattr(function, '__qualname__', function)}")
 
 
-def pickle_job_class(
-    run: Callable[..., Any], classes: Iterable[type], *, dependencies: Iterable[str]
-) -> bytes:
-    """A class travels with the whole package it is from, installed or not: the node has only what is a dependency."""
-    present = {
-        _plain_name(re.split(r"[^A-Za-z0-9._-]", wish.strip(), maxsplit=1)[0]) for wish in dependencies
-    }
+def pickle_job_class(run: Callable[..., Any], classes: Iterable[type], *, dependencies: Iterable[str]) -> bytes:
+    """Pickle a job class by value with its whole package, even an installed one, unless `dependencies` provides it."""
+    from importlib import metadata
+
+    packages = metadata.packages_distributions()
+    present = {_plain_name(re.split(r"[^A-Za-z0-9._-]", needed.strip(), maxsplit=1)[0]) for needed in dependencies}
     modules = {cls.__module__.partition(".")[0] for whole in classes for cls in whole.__mro__}
     absent = [
         module
         for name in sorted(modules - sys.stdlib_module_names - {"computepool", "__main__"})
-        if (module := sys.modules.get(name)) is not None and not _distributions(name) & present
+        if (module := sys.modules.get(name)) is not None and not set(map(_plain_name, packages.get(name, []))) & present
     ]
     from computepool.sdk.code.pickler import by_value
 
     return by_value(run, what="the job class", modules=absent)
-
-
-def _distributions(package: str) -> set[str]:
-    from importlib import metadata
-
-    return {_plain_name(name) for name in metadata.packages_distributions().get(package, [])}
 
 
 def _plain_name(distribution: str) -> str:
@@ -101,22 +93,19 @@ def text(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedPickle:
-    function: Callable[..., Any]  #: kept, so that its id is not given to another one
+    function: Callable[..., Any]  #: kept alive, so that its id() is not reused
     data: Pickled
-    captured: list[tuple[Callable[[], Any], Any]]  #: how to read a captured value, and what it was
+    captured: list[tuple[Callable[[], Any], Any]]  #: functions that read a captured value, and the value pickled
 
     def unchanged(self) -> bool:
         return all(read() is value for read, value in self.captured)
 
 
 def _captured_values(function: Any, *, seen: set[int]) -> list[tuple[Callable[[], Any], Any]] | None:
-    """What the function's pickle depends on; None when some of it could change without our seeing it."""
+    """The values that the function's pickle depends on; None if one of them could change undetected."""
     if not isinstance(function, types.FunctionType):
-        return (
-            []
-            if isinstance(function, types.BuiltinFunctionType | type) and own_modules.is_installed(function)
-            else None
-        )
+        known = isinstance(function, types.BuiltinFunctionType | type) and own_modules.is_installed(function)
+        return [] if known else None
     if id(function) in seen or own_modules.is_installed(function):
         return []
     seen.add(id(function))
@@ -142,35 +131,20 @@ def _captured_values(function: Any, *, seen: set[int]) -> list[tuple[Callable[[]
 def _variables(function: types.FunctionType) -> Iterator[Callable[[], Any]]:
     """A reader for each closure cell and each global that the code names."""
     for cell in function.__closure__ or ():
-        yield lambda cell=cell: _content(cell)  # type: ignore[misc]
-    for name in _names(function.__code__):
+        yield lambda cell=cell: cell_content(cell, _MISSING)  # type: ignore[misc]
+    for name in names_in(function.__code__):
         yield lambda name=name: function.__globals__.get(name, _MISSING)  # type: ignore[misc]
 
 
-def _names(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING
-
-
 def _stable(value: Any) -> bool:
-    """Cannot change while it is the same object."""
+    """Whether the object is immutable."""
     if type(value) is tuple:
         return all(map(_stable, value))
     return type(value) in _PLAIN or (isinstance(value, types.ModuleType) and not own_modules.is_own(value))
 
 
 class Pickled(bytes):
-    """The bytes of a pickle, and what has to be there for loading it and for calling what it holds."""
+    """A pickle, and the modules needed to load it and to call its functions."""
 
-    modules: frozenset[str] = frozenset()  #: that it refers to by name
-    imports: frozenset[str] = frozenset()  #: that functions in it import when they are called
+    modules: frozenset[str] = frozenset()  #: referred to by name
+    imports: frozenset[str] = frozenset()  #: imported by its functions when they are called

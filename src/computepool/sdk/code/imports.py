@@ -1,4 +1,4 @@
-"""Imports of code, found by looking at it; nothing is run."""
+"""Imports of code, found without running it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,36 @@ import dis
 import types
 import warnings
 
+from computepool.sdk.code.source_lines import code_objects
+
 
 def of_function(function: types.FunctionType) -> set[str]:
-    """Names of modules that its body imports, also in functions inside it."""
+    """Names of the modules that the function and its inner functions import."""
     package = str(function.__globals__.get("__package__") or "")
-    return _of_code(function.__code__, package)
+    names: set[str] = set()
+    for code in code_objects(function.__code__):
+        loads: list[object] = []
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":
+                level = loads[-2] if len(loads) >= 2 else 0  # pushed before the imported names
+                names.add(package if level else str(step.argval))
+            elif step.opname.startswith("LOAD_"):
+                loads.append(step.argval)
+    return names
 
 
 def of_source(source: str) -> set[str]:
-    """Of the whole text, at whatever depth. Relative ones are left out: they stay within their package."""
+    """Names of all imported modules, except by relative imports, which stay within their package."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()  # a mistake that a node will show
+        return set()  # the node will report the error
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module)
-    return names
-
-
-def _of_code(code: types.CodeType, package: str) -> set[str]:
-    names: set[str] = set()
-    loads: list[object] = []
-    for step in dis.get_instructions(code):
-        if step.opname == "IMPORT_NAME":
-            level = loads[-2] if len(loads) >= 2 else 0  # pushed before the names that are taken from it
-            names.add(package if level else str(step.argval))
-        elif step.opname.startswith("LOAD_"):
-            loads.append(step.argval)
-    for part in code.co_consts:
-        if isinstance(part, types.CodeType):
-            names |= _of_code(part, package)
     return names

@@ -1,7 +1,7 @@
-"""The submitter's own modules, as opposed to Python's, an installed package's, or ours.
+"""The submitter's own modules, as opposed to those of Python, installed packages, and ComputePool.
 
-Own is what lies beside the script, in an editable project, or anywhere else on `sys.path`, unless an installer put it
-there: into one of Python's own folders, or into any folder with a `*.dist-info` that lists it (an installer's `--target`).
+A module is own if it is next to the script, in an editable project, or elsewhere on `sys.path`, unless an installer put it
+there: into one of Python's folders, or into a folder with a `*.dist-info` that lists it (an installer's `--target`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import types
 from functools import lru_cache
 from pathlib import Path
 
-#: Names that no job brings along: a node has them, or they are the program itself.
-_NEVER = frozenset({"computepool", "cloudpickle", "__main__", "__mp_main__"})
+#: Never sent: a node has these, or they are the main program.
+PRESENT = frozenset({"computepool", "cloudpickle", "__main__", "__mp_main__"})
 _INSTALLERS_FOLDERS = ("site-packages", "dist-packages")
 _scanned: tuple[tuple[int, str, int], list[types.ModuleType]] = ((0, "", 0), [])
 
@@ -39,14 +39,14 @@ def is_own(module: types.ModuleType) -> bool:
 
 
 def is_installed(thing: object) -> bool:
-    """The module that a function or a class is from."""
+    """Whether the module of a function or class is installed."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     return module is not None and module.__name__ != "__main__" and not is_own(module)
 
 
 def find(name: str) -> Path | None:
-    """The file or folder of an own module or package that could be imported by this name. Imports nothing."""
-    if not name or name in _NEVER or name in sys.stdlib_module_names:
+    """The file of an own module, or the folder of an own package, with this name. Imports nothing."""
+    if not name or name in PRESENT or name in sys.stdlib_module_names:
         return None
     try:
         spec = importlib.util.find_spec(name)
@@ -63,7 +63,7 @@ def find(name: str) -> Path | None:
 
 def _is_own_file(name: str, file: str) -> bool:
     parts = name.split(".")
-    if parts[0] in _NEVER or not file.endswith(".py") or file.startswith(_installed_folders()):
+    if parts[0] in PRESENT or not file.endswith(".py") or file.startswith(_installed_folders()):
         return False
     up = len(parts) + (os.path.basename(file) == "__init__.py")
     root = file
@@ -74,7 +74,7 @@ def _is_own_file(name: str, file: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _installed_names(folder: str) -> frozenset[str]:
-    """Modules and packages that distributions installed into this very folder."""
+    """Modules and packages installed into this folder."""
     from importlib import metadata
 
     names: set[str] = set()

@@ -1,6 +1,6 @@
-"""Pickles by value: a pickler that finds out on its way what has to be there for loading them.
+"""A pickler by value that also records which modules are needed to load the pickle.
 
-The only module here that loads cloudpickle: scripts and commands need none.
+The only module of the SDK that imports cloudpickle, which scripts and commands do not need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ())
         try:
             pickler.dump(thing)
         except Exception as error:
-            # Objects raise what they like while they are pickled; the person needs to know which part it was.
+            # Pickling calls code of the objects, which may raise anything.
             raise BadRequest(f"Cannot send {what}: {type(error).__name__}: {error}") from error
         data = Pickled(pickler.lines.along_with(file.getvalue()))
         data.modules, data.imports = frozenset(pickler.modules), frozenset(pickler.imports)
@@ -34,7 +34,7 @@ def by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ())
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Takes note of modules and of source lines on its way. Plain values and containers of them never come here."""
+    """Records modules and source lines. `reducer_override` is not called for plain values and containers of them."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -59,7 +59,7 @@ _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 
 @contextmanager
 def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
-    """For this pickling only: others in the process may use cloudpickle too."""
+    """Registered only during this call, because other code in the process may use cloudpickle, too."""
     before = cloudpickle.list_registry_pickle_by_value()
     found = {module.__name__: module for module in (*own_modules.loaded_modules(), *more)}
     added = [module for name, module in found.items() if name not in before]

@@ -1,7 +1,7 @@
-"""A whole group into a folder on this machine: for people without a home node. What is there already is not fetched again.
+"""Downloads a whole group into a local folder, for users without a home node. Existing files are not fetched again.
 
-The folder is laid out as a home node's is (protocol/jobs/home_folder.py), but for files that are sealed to a key of the
-person's: these are opened. Its manifest, which tells what lies there, is written last.
+The layout is that of a home node's folder (protocol/jobs/home_folder.py), except that files sealed to one of the user's
+keys are decrypted. The manifest, which lists the files, is written last.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from computepool.protocol import sealing
-from computepool.protocol.file_digest import file_digest
+from computepool.protocol.files import file_digest
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary
-from computepool.protocol.jobs.home_folder import MANIFEST, RESULTS, SUMMARY, Placed
+from computepool.protocol.jobs.home_folder import MANIFEST, RESULTS, SUMMARY
 from computepool.protocol.sealing import About
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.options import PathLike
 
-#: What the files were sealed as that are opened here: a line for each, with the SHA-256 of both.
+#: A line for each decrypted file, with the SHA-256 of its sealed and its plain content.
 _OPENED = ".opened"
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Fetched:
-    """What is in the folder now."""
+    """The content of the folder after a download."""
 
     folder: Path
     summary: GroupSummary
     items: int = 0
     files: int = 0
     bytes: int = 0
-    missing: list[str] = field(default_factory=list)  #: artifacts that the hub does not have any more
+    missing: list[str] = field(default_factory=list)  #: digests of artifacts that the hub no longer has
 
 
 def fetch_group(
     pool: Pool, group_id: str, folder: PathLike, *, progress: Callable[[Fetched], object] | None = None
 ) -> Fetched:
-    """Download everything that has arrived so far. Run it again to resume, or when there is more."""
+    """Download everything that has arrived at the hub. Call it again to resume, or to fetch more."""
     target = Path(folder).expanduser()
     summary = pool.groups.summary(group_id)
     _check_folder(target, group_id)
@@ -69,7 +69,7 @@ def fetch_group(
 
 
 def _check_folder(folder: Path, group_id: str) -> None:
-    """Two groups in one folder could not be told apart."""
+    """Refuse a folder that contains a different group."""
     known = folder / SUMMARY
     if folder.exists() and not folder.is_dir():
         raise BadRequest(f"{folder} is not a folder.")
@@ -100,7 +100,8 @@ def _fetch_files(
         digest = opened.get(file.digest, file.digest)
         try:
             if target.is_symlink() or not target.is_file() or file_digest(target) != digest:
-                digest = _fetch_file(pool, file, target, job_id=item.job_id or "")
+                about = About(item.job_id or "", sealing.OUTPUT if file.name else sealing.RESULT, file.name)
+                digest = file_digest(pool.artifacts.get(file.digest, target, about=about))  # of the decrypted content
         except NotFound:
             fetched.missing.append(file.digest)
             places.append(place | {"missing": True})
@@ -116,10 +117,3 @@ def _fetch_files(
         manifest.append((digest, file.path))
         places.append(place)
     return places
-
-
-def _fetch_file(pool: Pool, file: Placed, target: Path, *, job_id: str) -> str:
-    """The SHA-256 of what lies there then: of a sealed file, which is opened, it is not the hub's."""
-    about = About(job_id, sealing.OUTPUT if file.name else sealing.RESULT, file.name)
-    pool.artifacts.get(file.digest, target, about=about)
-    return file_digest(target)

@@ -1,8 +1,7 @@
-"""The person's keys for sealing: made, kept in a file of their own, used to open what comes back.
+"""The user's sealing keys: creation, storage, and decryption of sealed results.
 
-The file lies beside the configuration, readable by its owner alone. Its first key is the one that jobs are sealed to;
-older ones stay, so that what was sealed to them opens. A passphrase, where one was chosen, is asked for in
-COMPUTEPOOL_SEAL_PASSPHRASE or by the CLI.
+The key file is next to the config file, readable only by its owner. Jobs are sealed to its first key; older keys stay to
+open older results. A passphrase, if there is one, comes from COMPUTEPOOL_SEAL_PASSPHRASE or from the CLI's prompt.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import os
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.protocol import sealing
 from computepool.protocol.sealing import About, SealError
-from computepool.sdk.client.config import config_path
+from computepool.sdk.client.config import config_path, open_private, write_private
 from computepool.sdk.errors import BadRequest, ComputePoolError
 
 if TYPE_CHECKING:
@@ -28,16 +27,20 @@ if TYPE_CHECKING:
     from computepool.protocol.jobs.groups import GroupItem
     from computepool.protocol.jobs.jobs import AttemptView, JobDetail, JobResult, JobView
 
-    #: What has an error of a job in it.
+    #: Models with the error of a job.
     View = TypeVar("View", JobView, JobDetail, JobResult, AttemptView, GroupItem)
 
 PASSPHRASE_ENV = "COMPUTEPOOL_SEAL_PASSPHRASE"
 _FILE = "seal.json"
 _COST = {"n": 2**15, "r": 8, "p": 1}
-_HOW = "make one with `pool seal init`, or bring yours with `pool seal import FILE`"
+_HOW = "create one with `pool seal init`, or import yours with `pool seal import FILE`"
 
-#: Asks a person for the passphrase; set by the CLI.
+#: Prompts for the passphrase; set by the CLI.
 ask_passphrase: list[Callable[[], str]] = []
+
+
+def fingerprint(public: str) -> str:
+    return sealing.key_id(sealing.public_bytes(public)).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,13 @@ class StoredKey:
 
     @property
     def fingerprint(self) -> str:
-        return sealing.key_id(sealing.public_bytes(self.public)).hex()
+        return fingerprint(self.public)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
     keys: tuple[StoredKey, ...] = ()
-    always: bool = False  #: seal every job that does not say otherwise
+    always: bool = False  #: seal jobs by default
 
 
 def key_path() -> Path:
@@ -79,38 +82,27 @@ def _parse(stored: dict[str, Any]) -> KeyFile:
 
 
 def as_json(file: KeyFile) -> str:
-    keys = [{"public": key.public, "private": key.private, "locked": key.locked} for key in file.keys]
-    return json.dumps({"keys": keys, "always": file.always}, indent=2) + "\n"
+    return json.dumps(asdict(file), indent=2) + "\n"
 
 
 def save(file: KeyFile, path: Path | None = None) -> Path:
-    """A new file that replaces the old one, readable by its owner alone from the first byte."""
-    path = path or key_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as target:
-        target.write(as_json(file))
-    fresh.replace(path)
-    return path
+    return write_private(path or key_path(), as_json(file))
 
 
 def init(*, passphrase: str = "", replace_current: bool = False, always: bool | None = None) -> StoredKey:
-    """Make a key pair. One that is there already is only replaced when asked for, and then still opens old files."""
+    """Create a key pair. With `replace_current`, an existing key is kept only to open older files."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     file = load()
     if file.keys and not replace_current:
-        raise BadRequest(
-            f"There is already a key ({file.keys[0].fingerprint}). Pass --replace to create a new one."
-        )
+        raise BadRequest(f"There is already a key ({file.keys[0].fingerprint}). Pass --replace to create a new one.")
     made = _store_key(X25519PrivateKey.generate(), passphrase)
     save(replace(file, keys=(made, *file.keys), always=file.always if always is None else always))
     return made
 
 
 def add(text: str) -> KeyFile:
-    """Take over exported keys; those that are here stay the current ones."""
+    """Import exported keys; an existing key stays the current one."""
     try:
         other = _parse(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -129,18 +121,18 @@ def set_always(always: bool) -> None:
     save(replace(file, always=always))
 
 
-def recipient(wish: bool | str | None) -> str | None:
-    """The public key for `seal=…`: yours, one given as text, or none."""
-    if isinstance(wish, str):
+def recipient(seal: bool | str | None) -> str | None:
+    """The public key for the option `seal=…`: yours, the given one, or None."""
+    if isinstance(seal, str):
         try:
-            sealing.public_bytes(wish)
+            sealing.public_bytes(seal)
         except ValueError as error:
             raise BadRequest(f"seal: {error}.", field="seal") from None
-        return wish
-    if wish is False:
+        return seal
+    if seal is False:
         return None
     file = load()
-    if wish is None and not file.always:
+    if seal is None and not file.always:
         return None
     if not file.keys:
         raise BadRequest(f"seal: there is no key to seal to: {_HOW}.", field="seal")
@@ -151,7 +143,7 @@ def recipient(wish: bool | str | None) -> str | None:
 
 
 class CannotOpen(ComputePoolError):
-    """It is sealed, and cannot be opened here."""
+    """The data is sealed and cannot be opened here."""
 
     code = "sealed"
 
@@ -161,15 +153,15 @@ def find_key(key_id: bytes) -> X25519PrivateKey:
         if key.fingerprint == key_id.hex():
             return _private(key)
     raise SealError(
-        f"This is sealed to the key {key_id.hex()}, which is not on this machine. Import it: pool seal import FILE"
+        f"The data is sealed to the key {key_id.hex()}, which is not on this machine. Import it: pool seal import FILE"
     )
 
 
 def open_file(source: Path, target: Path, *, about: About | None = None) -> About:
-    """`target` appears whole, or not at all. Returns what it was sealed as, which is `about` where that is given."""
+    """Write `target` atomically. Returns what the file was sealed as; raises CannotOpen if `about` is given and differs."""
     part = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.opening")
     try:
-        with source.open("rb") as sealed, os.fdopen(_private_file(part), "wb") as plain:
+        with source.open("rb") as sealed, os.fdopen(open_private(part), "wb") as plain:
             view = sealing.unseal(sealed.read, plain.write, find_key=find_key, about=about)
         part.replace(target)
         return view
@@ -179,12 +171,8 @@ def open_file(source: Path, target: Path, *, about: About | None = None) -> Abou
         part.unlink(missing_ok=True)
 
 
-def _private_file(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-
-
 def open_bytes(data: bytes, *, about: About | None = None) -> bytes:
-    """As it is where it is not sealed."""
+    """The decrypted data; unsealed data is returned unchanged."""
     if not sealing.is_sealed(data):
         return data
     try:
@@ -194,9 +182,9 @@ def open_bytes(data: bytes, *, about: About | None = None) -> bytes:
 
 
 def open_text(text: str, about: About) -> str:
-    """As it is where it is not sealed; why not, where it cannot be opened.
+    """The decrypted text, or the reason in brackets if it cannot be opened; unsealed text is returned unchanged.
 
-    For the few fields that only people read: what is opened must not find its way into a request.
+    Only for fields that are shown to people: decrypted text must never become part of a request.
     """
     if not text.startswith(sealing.TEXT_PREFIX):
         return text
@@ -207,7 +195,7 @@ def open_text(text: str, about: About) -> str:
 
 
 def with_error(view: View, job_id: str | None) -> View:
-    """What the hub said, with the words of the job's error opened."""
+    """The view with its job's error decrypted."""
     if job_id is None or view.error is None or not view.error.startswith(sealing.TEXT_PREFIX):
         return view
     return view.model_copy(update={"error": open_text(view.error, About(job_id, sealing.ERROR))})

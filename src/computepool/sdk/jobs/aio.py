@@ -5,7 +5,7 @@
         async for picture in pool.map(render, range(1000)):
             ...
 
-Nothing blocks the event loop, except that arguments are pickled, and large ones uploaded, in its thread.
+Nothing blocks the event loop, except that arguments are pickled and large ones uploaded in its thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def connect_async(
 
 
 class AsyncPool:
-    """`sync` is the underlying Pool, for everything else: `await asyncio.to_thread(pool.sync.jobs.list)`."""
+    """`sync` is the underlying Pool, for all other calls: `await asyncio.to_thread(pool.sync.jobs.list)`."""
 
     def __init__(self, pool: Pool) -> None:
         self.sync = pool
@@ -48,7 +48,7 @@ class AsyncPool:
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[JobOptions],
     ) -> JobFuture:
-        """Run `fn(*args, **kwargs)`; await the returned future for the result."""
+        """Run `fn(*args, **kwargs)`; await the future for the result."""
         return self.sync.submit(fn, *args, kwargs=kwargs, **options)
 
     def map(
@@ -76,9 +76,7 @@ class AsyncPool:
         )
         return AsyncMapRun(run)
 
-    async def run(
-        self, path: PathLike, args: Sequence[object] = (), **options: Unpack[JobOptions]
-    ) -> JobOutcome:
+    async def run(self, path: PathLike, args: Sequence[object] = (), **options: Unpack[JobOptions]) -> JobOutcome:
         """Run a script file and wait for it."""
         future = await asyncio.to_thread(lambda: self.sync.run(path, args, wait=False, **options))
         outcome: JobOutcome = await future
@@ -101,7 +99,7 @@ class AsyncPool:
 
 
 class AsyncMapRun(AsyncIterator[Any]):
-    """Leaving the loop early, a failure, or cancelling the waiting task cancels the jobs that are not finished."""
+    """Leaving the loop early, a failed item, or cancelling the waiting task cancels the unfinished jobs."""
 
     def __init__(self, run: MapRun) -> None:
         self._run = run
@@ -131,21 +129,21 @@ class AsyncMapRun(AsyncIterator[Any]):
         await self.aclose()
 
     async def _wait(self) -> Any:
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(news.set)
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits
+                loop.call_soon_threadsafe(arrived.set)
 
-        self._run.notify(notify)
+        self._run.set_listener(notify)
         try:
-            # Looked at again after telling whom to call: what came before that would go unnoticed.
+            # Polled again after registering: a result may have come in between.
             while (outcome := self._run.poll()) is None:
-                await news.wait()
-                news.clear()
+                await arrived.wait()
+                arrived.clear()
         except asyncio.CancelledError:
             await asyncio.shield(asyncio.to_thread(self._run.close))
             raise
         finally:
-            self._run.notify(None)
+            self._run.set_listener(None)
         return outcome

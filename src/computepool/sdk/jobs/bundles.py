@@ -1,7 +1,7 @@
-"""Tiny items of a map travel several to a job. Here it is decided how many, and what becomes of each of them.
+"""Bundles: jobs that contain several small items of a map. Decides how many, and the outcome of each item.
 
-A Feed holds the items of one map that are not sent yet. The session's sender takes jobs from it, its receiver brings
-their results. All of a feed's state is guarded by the session's lock, except where a method says otherwise.
+A Feed holds the unsent items of one map. The session's sender takes jobs from it, and its receiver brings their results.
+The session's lock guards all state of a feed; the caller holds it, except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -23,61 +23,55 @@ from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreada
 if TYPE_CHECKING:
     from computepool.sdk.client.session import GroupSession, Submission
 
-#: Items in one job, unless the person asks for more.
+#: Items per job, unless the caller asks for more.
 BUNDLE_MAX = 500
-#: With their arguments no longer than a message to a node's worker may be.
+#: Bytes of arguments per job: what fits into one message to a node's worker.
 BUNDLE_BYTES_MAX = 40 * 1024
-#: And with results that need no artifact.
+#: Characters of results per job: more would become an artifact.
 RESULT_CHARS_MAX = 128 * 1024
-#: How long the items of one job shall take together: short enough to spread, long enough to be worth a job.
+#: Intended run time of a job: short enough to spread the work, long enough to be worth a job.
 BUNDLE_S = 0.2
-#: Of the time limit, so that a bundle does not meet the limit that is meant for one item.
+#: Share of the job's time limit, which is meant for one item, that a bundle may use.
 _SHARE_OF_TIMEOUT = 0.1
 _GROWTH = 16
-#: While the time of an item is not known, so many jobs may be unanswered at first, and so many more each second.
+#: While the run time of an item is unknown: unanswered jobs allowed at first, and added per second.
 _AHEAD = 64
 _AHEAD_PER_S = 800
 _RETRY_S = 0.02
-#: How long fewer items than a job could hold wait for more of them: when nodes are idle, and when they are not.
+#: How long an incomplete bundle waits for more items: while nodes are idle, and while they are busy.
 _LINGER_IDLE_S, _LINGER_BUSY_S = 0.003, 0.05
 _BUSY_JOBS = 4
-#: A job of more items than this that died is cut into so many parts; a smaller one into its items.
+#: A failed bundle is split into this many parts, or, if it has at most twice as many items, into single items.
 _PARTS = 16
-#: Endings that tell nothing about single items: all of them would end the same way.
-_COMMON_FATE = frozenset(
-    {
-        Reason.BAD_JOB,
-        Reason.DEPENDENCY_FAILED,
-        Reason.NODES_KEPT_FAILING,
-        Reason.NOT_CONFIRMED,
-        Reason.UNRUNNABLE,
-    }
+#: Reasons that say nothing about single items: all of them would fail in the same way.
+_SHARED_REASONS = frozenset(
+    {Reason.BAD_JOB, Reason.DEPENDENCY_FAILED, Reason.NODES_KEPT_FAILING, Reason.NOT_CONFIRMED, Reason.UNRUNNABLE}
 )
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One item on its way. `artifact` is set instead of `data` where the arguments are one."""
+    """One item of a map. Large arguments are in `artifact` instead of `data`."""
 
     index: int
     data: bytes
     artifact: str | None = None
-    tried: bool = False  #: it raised once, so its tries are one fewer
-    replaces: str | None = None  #: the job that had it before
+    tried: bool = False  #: it raised once in a bundle, which used up one retry
+    replaces: str | None = None  #: the job that contained it before
 
 
-#: What came of an item: its index, and its value or the exception in its place.
+#: The index of an item, its value, and the exception if there is no value.
 Outcome = tuple[int, Any, BaseException | None]
 
 
 class Sizer:
-    """How many items to a job, by what the last jobs took. Fixed where the person said a number."""
+    """Chooses the number of items per job by the run time of recent jobs, or uses the number that the caller fixed."""
 
     def __init__(self, *, fixed: int | None = None, timeout_s: float = 3600.0) -> None:
         self._fixed = fixed
         self._aim_s = min(BUNDLE_S, timeout_s * _SHARE_OF_TIMEOUT)
-        self._recent: deque[float] = deque(maxlen=9)  #: seconds of one item
-        self._chars = 0.0  #: of one item's result, about
+        self._recent: deque[float] = deque(maxlen=9)  #: seconds per item
+        self._chars = 0.0  #: moving average of the length of a result
         self._most = fixed or BUNDLE_MAX
         self._cap = self._most
         self.size = fixed or 1
@@ -97,7 +91,7 @@ class Sizer:
 
     @property
     def steady(self) -> bool:
-        """Nothing better is to be expected from waiting for another answer."""
+        """Waiting for another answer would not improve the size."""
         return self._fixed is not None or (bool(self._recent) and self.size >= self.ideal)
 
     @property
@@ -108,19 +102,19 @@ class Sizer:
         each = chars / items
         self._chars = each if not self._chars else 0.8 * self._chars + 0.2 * each
         if ran_ms is not None:
-            self._recent.append((ran_ms + 0.5) / 1000 / items)  # a millisecond is the finest that is told
+            self._recent.append((ran_ms + 0.5) / 1000 / items)  # times are rounded to milliseconds
         if items >= self.size:
             self._cap = min(self._most, self._cap * 2)
             self.size = min(self.ideal, self.size * _GROWTH)
         self.size = min(self.size, self.ideal)
 
     def shrink(self, items: int) -> None:
-        """The more often bundles die, the less do others suffer from it."""
+        """After a failed bundle, make the next ones smaller, so that fewer items share a failure."""
         self._cap = max(1, min(self._cap, items // 4))
         self.size = min(self.size, self.ideal)
 
     def stop(self) -> None:
-        """One item to a job from now on."""
+        """Send single items from now on."""
         self._fixed = self.size = 1
 
 
@@ -134,38 +128,38 @@ class Feed:
         deliver: Callable[[Sequence[Outcome]], None],
         key_prefix: str = "",
     ) -> None:
-        """`deliver`, a method, is called by the session's threads, without its lock, while its object is in use.
+        """`deliver` is a bound method, held weakly; the session's threads call it without the lock.
 
-        `key_prefix`: what tells the keys of its jobs from all others of the group.
+        `key_prefix` distinguishes the keys of this map's jobs from all others in the group.
         """
         self.session = session
         self.submission = submission
         self.sizer = sizer
         self.key_prefix = key_prefix
         self._deliver = weakref.WeakMethod(deliver)
-        self.complete = False  #: nothing more will be put in
+        self.complete = False  #: no more tasks will be added
         self._tasks: deque[Task] = deque()
-        self._again: deque[list[Task]] = deque()  #: what goes out before all others, in exactly these jobs
+        self._resends: deque[list[Task]] = deque()  #: jobs to send before all others
         self._unanswered: set[Bundle] = set()
         self._began = time.monotonic()
-        self._since = 0.0  #: when the first of the waiting tasks came
+        self._since = 0.0  #: when the first waiting task was added
 
     def __len__(self) -> int:
-        return len(self._tasks) + len(self._again)
+        return len(self._tasks) + len(self._resends)
 
     @property
     def unanswered(self) -> list[Bundle]:
         return list(self._unanswered)
 
-    # ------------------------------------------------------------ on the way out
+    # ------------------------------------------------------------ sending
     def put(self, tasks: Sequence[Task]) -> None:
         if not self._tasks:
             self._since = time.monotonic()
         self._tasks.extend(tasks)
 
     def delay(self) -> float | None:
-        """How long the sender should wait before it takes; 0: not at all; None: nothing is here."""
-        if self._again:
+        """How long the sender should wait before taking jobs; None: there are none."""
+        if self._resends:
             return 0.0
         if not self._tasks:
             return None
@@ -177,13 +171,13 @@ class Feed:
         return max(0.0, self._since + linger - time.monotonic())
 
     def take(self, jobs_max: int, bytes_max: int) -> list[Bundle]:
-        """Jobs to send now, all alike to the hub but for their items."""
+        """Jobs to send now in one batch: they differ in their items only."""
         jobs: list[Bundle] = []
         size = 0
         while len(jobs) < jobs_max and size < bytes_max and self.delay() == 0.0:
-            job = Bundle(self, self._again.popleft() if self._again else self._next_tasks())
+            job = Bundle(self, self._resends.popleft() if self._resends else self._next_tasks())
             if jobs and job.submission != jobs[0].submission:
-                self._again.appendleft(job.tasks)
+                self._resends.appendleft(job.tasks)
                 break
             jobs.append(job)
             self._unanswered.add(job)
@@ -192,9 +186,9 @@ class Feed:
         return jobs
 
     def drop(self) -> list[Task]:
-        """Take back everything that was not sent."""
-        tasks = [*(task for tasks in self._again for task in tasks), *self._tasks]
-        self._again.clear()
+        """Remove and return all unsent tasks."""
+        tasks = [*(task for tasks in self._resends for task in tasks), *self._tasks]
+        self._resends.clear()
         self._tasks.clear()
         return tasks
 
@@ -215,14 +209,14 @@ class Feed:
                 tasks.append(self._tasks.popleft())
         return tasks
 
-    # ------------------------------------------------------------ on the way back, without the session's lock
+    # ------------------------------------------------------------ receiving, without the session's lock
     def receive(self, job: Bundle, result: JobResult) -> None:
-        if self._is_dead(job, result):
+        if self._must_split(job, result):
             self._split(job, stop=result.error == bundles.WROTE_OUTPUTS)
             return
         try:
-            outcomes, again = job.read(result)
-        except ValueError:  # a text that answers something else; each item by itself will say more
+            outcomes, retries = job.read(result)
+        except ValueError:  # the result does not fit the bundle; single items will show which one is wrong
             self._split(job)
             return
         with self.session.lock:
@@ -230,9 +224,9 @@ class Feed:
             if result.outputs:
                 self.sizer.stop()
             self.sizer.observe(len(job.tasks), ran_ms=result.ran_ms, chars=len(result.result or ""))
-            kept = self.session.again(self, [[task] for task in again])
-        if not kept:
-            outcomes += [_cancelled_outcome(task) for task in again]
+            resent = self.session.resend(self, [[task] for task in retries])
+        if not resent:
+            outcomes += [_cancelled_outcome(task) for task in retries]
         self.deliver(outcomes)
 
     def deliver(self, outcomes: Sequence[Outcome]) -> None:
@@ -245,13 +239,12 @@ class Feed:
             self._unanswered.discard(job)
         self.deliver([(task.index, None, error) for task in job.tasks])
 
-    def _is_dead(self, job: Bundle, result: JobResult) -> bool:
-        """Something happened to the job, and only one of its items can be the reason."""
-        alone = len(job.tasks) == 1
-        return result.state is JobState.FAILED and not alone and result.reason not in _COMMON_FATE
+    def _must_split(self, job: Bundle, result: JobResult) -> bool:
+        """The bundle failed as a whole, although a single item may be the cause."""
+        return result.state is JobState.FAILED and len(job.tasks) > 1 and result.reason not in _SHARED_REASONS
 
     def _split(self, job: Bundle, *, stop: bool = False) -> None:
-        """Only the guilty item may fail, and which one it is shows when it is alone."""
+        """Send the items again in smaller jobs, down to single items, so that only the faulty item fails."""
         tasks = job.tasks
         for task in tasks:
             task.replaces = job.job_id
@@ -262,16 +255,16 @@ class Feed:
             self.sizer.shrink(len(tasks))
             if stop:
                 self.sizer.stop()
-            kept = self.session.again(self, parts)
-        if not kept:
+            resent = self.session.resend(self, parts)
+        if not resent:
             self.deliver([_cancelled_outcome(task) for task in tasks])
 
     def resend(self, parts: Sequence[list[Task]]) -> None:
-        self._again.extend(parts)
+        self._resends.extend(parts)
 
 
 class Bundle:
-    """One job and the items in it, as the session sees it: something that is sent, and then ends."""
+    """A job with one or more items; the session's Receiver."""
 
     __slots__ = ("feed", "item", "job_id", "submission", "tasks")
 
@@ -285,7 +278,7 @@ class Bundle:
     def _submission(self) -> Submission:
         given = self.feed.submission
         if len(self.tasks) > 1:
-            # One that dies is split at once; tries are for single items. The parts of a budget add up.
+            # A failed bundle is split at once, so retries are for single items. It gets the budget of all its items.
             each = given.budget_each
             return replace(given, retries=0, budget_each=None if each is None else each * len(self.tasks))
         if self.tasks[0].tried:
@@ -294,9 +287,7 @@ class Bundle:
 
     def _item(self) -> str:
         first = self.tasks[0]
-        before = (
-            "" if first.replaces is None else f',"replaces":"{first.replaces}"'
-        )  # all of a part had one job
+        before = "" if first.replaces is None else f',"replaces":"{first.replaces}"'  # the same for all tasks
         key = f'"key":"{self._key()}"'
         if first.artifact is not None:
             return f'{{{key},"payload_artifact":"{first.artifact}"{before}}}'
@@ -306,15 +297,15 @@ class Bundle:
         return f'{{{key},"payload":"{functions.text(data)}","bundled":{len(self.tasks)}{before}}}'
 
     def _key(self) -> str:
-        """The numbers of its items, for who reads the results later (`unbundling.key_of`).
+        """The numbers of its items, for later readers of the results (`unbundling.key_of`).
 
-        Items are in their order, and what is sent again goes in smaller jobs, so no two jobs of a map have one key.
+        Unique within a map: items are in order, and resent items go into smaller jobs.
         """
         first, last = self.tasks[0].index, self.tasks[-1].index
         numbers = str(first) if len(self.tasks) == 1 else f"{first}-{last}"
         return f"{self.feed.key_prefix}{numbers}"
 
-    # what the session calls
+    # Receiver
     def assign(self, job_id: str) -> None:
         self.job_id = job_id
 
@@ -327,14 +318,13 @@ class Bundle:
     def drop(self) -> None:
         self.feed.fail(self, JobCancelled("It was never sent.", job_id=self.job_id or ""))
 
-    # what came of it
     def read(self, result: JobResult) -> tuple[list[Outcome], list[Task]]:
-        """The outcomes, and what shall be tried again. Raises ValueError when it answers something else."""
+        """The outcomes, and the tasks to retry. Raises ValueError if the result does not fit the bundle."""
         error = job_error(result)
         if error is not None:
             return [(task.index, None, error) for task in self.tasks], []
         if len(self.tasks) == 1:
-            return [_read_alone(self.submission, self.tasks[0], result)], []
+            return [_read_single(self.submission, self.tasks[0], result)], []
         return self._read_each(result)
 
     def _read_each(self, result: JobResult) -> tuple[list[Outcome], list[Task]]:
@@ -347,19 +337,19 @@ class Bundle:
                 return [(task.index, None, error) for task in self.tasks], []
         answers = bundles.read(text, len(self.tasks), allow_pickle=self.submission.allow_pickle)
         outcomes: list[Outcome] = []
-        again: list[Task] = []
+        retries: list[Task] = []
         for task, (kind, value) in zip(self.tasks, answers, strict=True):
             if kind == bundles.VALUE:
                 outcomes.append((task.index, value, None))
             elif kind == bundles.RAISED and self.feed.submission.retries > 0:
                 task.tried, task.replaces = True, self.job_id
-                again.append(task)
+                retries.append(task)
             else:
                 outcomes.append((task.index, None, _item_error(result.job_id, kind, value)))
-        return outcomes, again
+        return outcomes, retries
 
 
-def _read_alone(submission: Submission, task: Task, result: JobResult) -> Outcome:
+def _read_single(submission: Submission, task: Task, result: JobResult) -> Outcome:
     try:
         return task.index, submission.read(result), None
     except ComputePoolError as unreadable:
@@ -369,9 +359,7 @@ def _read_alone(submission: Submission, task: Task, result: JobResult) -> Outcom
 def _item_error(job_id: str, kind: int, value: Any) -> ComputePoolError:
     if kind == bundles.RAISED:
         return raised_error(job_id, str(value))
-    error: ComputePoolError = ResultUnreadable(
-        f"A result of job {job_id} cannot be read: {value}", job_id=job_id
-    )
+    error: ComputePoolError = ResultUnreadable(f"A result of job {job_id} cannot be read: {value}", job_id=job_id)
     error.__cause__ = value
     return error
 

@@ -1,4 +1,4 @@
-"""A concurrent.futures.Executor over the pool, for code that already takes one."""
+"""A concurrent.futures.Executor that runs calls on the pool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class PoolExecutor(Executor):
-    """`with pool.executor() as executor: executor.map(fn, items)`. Jobs are one group at the hub."""
+    """`with pool.executor() as executor: executor.map(fn, items)`. Its jobs are one group at the hub."""
 
     def __init__(self, submitter: Submitter, session: GroupSession) -> None:
         self._submitter = submitter
@@ -33,7 +33,7 @@ class PoolExecutor(Executor):
         self._shut = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """All keywords are the function's own; requirements belong to `pool.options(...).executor()`."""
+        """All keyword arguments go to the function; job options go to `pool.executor(...)`."""
         submission, item = self._submitter.call(fn, args, kwargs)
         with self._lock:
             self._check_open()
@@ -50,21 +50,16 @@ class PoolExecutor(Executor):
         chunksize: int | None = None,
         buffersize: int | None = None,
     ) -> Iterator[T]:
-        """As everywhere: all items are read at once, or `buffersize` of them ahead of what was taken.
+        """Like `Executor.map`: reads all items at once, or stays `buffersize` items ahead of the results taken.
 
-        `chunksize`: items to a job; by default as many as their length makes sensible.
+        `chunksize`: items per job; by default chosen by their run time.
         """
         end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._check_open()
-        # Without the lock: the items are the caller's own code, which may submit here, or wait for what was submitted.
+        # Without the lock: iterating over the items runs the caller's code, which may use this executor.
         run = self._submitter.map(
-            fn,
-            *iterables,
-            progress=False,
-            chunksize=chunksize,
-            in_flight_max=buffersize or _ALL,
-            session=self._session,
+            fn, *iterables, progress=False, chunksize=chunksize, in_flight_max=buffersize or _ALL, session=self._session
         )
         with self._lock:
             self._maps = [other for other in self._maps if not other.done] + [run]
@@ -93,15 +88,13 @@ class PoolExecutor(Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     def _cancel_waiting(self, unfinished: list[Future[Any]]) -> None:
-        """As the standard library has it: what has not started is cancelled, what runs may end."""
+        """As in the standard library: cancels what has not started; running jobs continue."""
         self._session.flush()
         group_id = self._session.group_id
         if group_id is None or not unfinished:
             return
         jobs = self._session.pool.jobs
-        queued = {
-            job.id for job in jobs.list(state=JobState.QUEUED, group_id=group_id, limit=len(unfinished))
-        }
+        queued = {job.id for job in jobs.list(state=JobState.QUEUED, group_id=group_id, limit=len(unfinished))}
         for future in unfinished:
             if isinstance(future, JobFuture) and not future.done() and future.job_id in queued:
                 future.cancel()
@@ -111,12 +104,12 @@ class PoolExecutor(Executor):
             self._unfinished.discard(future)
 
 
-#: The standard library reads all items when `map` is called; a loop over them may end after the executor did.
+#: Like the standard library, `map` reads all items at once; the results may be taken after the executor's shutdown.
 _ALL = 2**62
 
 
 def _results(run: MapRun, end: float | None) -> Iterator[Any]:
-    """Leaving it early cancels the rest."""
+    """Leaving the iteration early cancels the rest."""
     try:
         while True:
             try:
@@ -127,4 +120,4 @@ def _results(run: MapRun, end: float | None) -> Iterator[Any]:
                 return
             yield value
     finally:
-        run.close_later()  # who drops the iterator may be the collector of garbage
+        run.close_later()  # the garbage collector may be what closes this generator

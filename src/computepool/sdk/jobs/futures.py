@@ -1,4 +1,4 @@
-"""A job's result to come. Works with everything that takes a concurrent.futures.Future."""
+"""The future of a job. Works with everything that takes a concurrent.futures.Future."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreada
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
 
-#: Turns a finished job into what `result()` returns; raises ComputePoolError when it cannot.
+#: Turns a finished job into the value of `result()`, or raises ComputePoolError.
 Reader = Callable[[JobResult], Any]
 
 _cancelling = threading.Lock()
@@ -28,7 +28,7 @@ _log = logging.getLogger("computepool.sdk")
 
 
 class Source(Protocol):
-    """Where a future's news come from."""
+    """Provides a future with its job's ID and result."""
 
     pool: Pool
 
@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 class JobFuture(Future[Any]):
-    """`result()`, `done()`, `cancel()` … as everywhere; `job_id` finds the job again from another process."""
+    """A concurrent.futures.Future with the ID of its job, by which other processes can attach to it."""
 
     def __init__(self, source: Source, read: Reader) -> None:
         super().__init__()
@@ -46,8 +46,8 @@ class JobFuture(Future[Any]):
         self._read = read
         self._id: str | None = None
         self._notified = False
-        self._unwanted = False
-        self._seen: tuple[JobState, float] | None = None  #: at the hub, and when it was asked
+        self._to_cancel = False
+        self._seen: tuple[JobState, float] | None = None  #: the hub's last reply, and when it came
 
     @property
     def assigned(self) -> bool:
@@ -65,14 +65,17 @@ class JobFuture(Future[Any]):
         return self._id
 
     def result(self, timeout: float | None = None) -> Any:
-        """The value. Raises JobFailed, JobCancelled or JobExpired when there is none, or TimeoutError."""
+        """The job's value. Raises JobFailed, JobCancelled or JobExpired if there is none, or TimeoutError."""
         try:
             return super().result(timeout)
         except TimeoutError as error:
-            if timeout is None or self.done():  # the function's own
+            if timeout is None or self.done():  # raised by the function itself
                 raise
             if self._id is None:
-                raise TimeoutError(self._not_submitted(timeout)) from error
+                hub = self._source.pool.transport.url
+                raise TimeoutError(
+                    f"the job has not reached the hub at {hub} after {timeout:g} s; it is sent as soon as the hub answers"
+                ) from error
             raise TimeoutError(
                 f"Job {self._id} is not finished after {timeout:g} s; it was not cancelled. {self._reason(timeout)}"
             ) from error
@@ -86,18 +89,18 @@ class JobFuture(Future[Any]):
             raise self._as_cancelled(error) from None
 
     def running(self) -> bool:
-        """Whether a node runs it now. Asks the hub; False also when that does not answer."""
+        """Whether a node is running the job now. Asks the hub; False if it does not answer."""
         if self._id is None or self.done():
             return False
         try:
-            job = self._source.pool.transport.ask(JobDetail, "GET", f"/jobs/{self._id}", retry_for=0)
+            job = self._source.pool.transport.request(JobDetail, "GET", f"/jobs/{self._id}", retry_for=0)
         except ComputePoolError:
             return False
         self._seen = job.state, time.monotonic()
         return job.state is JobState.RUNNING
 
     def __repr__(self) -> str:
-        """With what is known here: the hub is not asked, so its last reply is shown with its age."""
+        """Shows the last known state with its age; does not ask the hub."""
         if self.cancelled():
             state = "cancelled"
         elif self.done():
@@ -113,12 +116,8 @@ class JobFuture(Future[Any]):
         age_s = int(time.monotonic() - at)
         return f"{state.value} {age_s} s ago" if age_s else state.value
 
-    def _not_submitted(self, timeout: float) -> str:
-        hub = self._source.pool.transport.url
-        return f"the job has not reached the hub at {hub} after {timeout:g} s; it is sent as soon as the hub answers"
-
     def cancel(self) -> bool:
-        """Stop the job wherever it is, running or not. False when it was over before."""
+        """Cancel the job, even if it is running. False if it had already finished."""
         if self.done():
             return self.cancelled()
         if self._source.withdraw(self):
@@ -127,37 +126,31 @@ class JobFuture(Future[Any]):
         return self._mark_cancelled() if view.state is JobState.CANCELLED else False
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """`await future` in any event loop. When the task that waits is cancelled, so is the job."""
+        """`await future` in any event loop. Cancelling the waiting task cancels the job."""
         return self._wait_async().__await__()
 
     async def _wait_async(self) -> Any:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        over = loop.create_future()
+        finished = asyncio.Event()
         closer.start()
 
-        def set_over() -> None:
-            if not over.done():
-                over.set_result(None)
-
         def notify(_: object) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(set_over)
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits
+                loop.call_soon_threadsafe(finished.set)
 
         self.add_done_callback(notify)
         try:
-            await over
+            await finished.wait()
         except asyncio.CancelledError:
-            closer.put(
-                self._cancel_quietly
-            )  # asking the hub takes a moment, which the loop must not wait for
+            closer.put(self._cancel_quietly)  # in another thread: the request must not block the loop
             raise
         return self.result(0)
 
     def _cancel_quietly(self) -> None:
-        """Without waiting for a hub that is away: what is being sent is cancelled when it has an id."""
-        self._unwanted = True
+        """Cancel without waiting for the hub: a job that is being sent is cancelled once it has an ID."""
+        self._to_cancel = True
         with suppress(ComputePoolError):
             if self._id is not None:
                 self.cancel()
@@ -168,27 +161,27 @@ class JobFuture(Future[Any]):
         super().add_done_callback(partial(_call_back, fn))
 
     def _reason(self, waited_s: float) -> str:
-        """Why it waits. Who looks every moment whether it is over does not ask the hub each time."""
+        """Why the job waits. Asks the hub only after a long wait, since a caller may poll with short timeouts."""
         reason = ""
         if self._id is not None and waited_s >= notice_s():
             reason = job_reason(self._source.pool.transport, self._id).removeprefix(f"{self._id}: ")
         return reason or "future.why() explains its state."
 
     def logs(self) -> str:
-        """What the job has printed so far."""
+        """The job's output so far."""
         return self._source.pool.jobs.log_text(self.job_id)
 
     def why(self) -> WhyView:
-        """Why the job is where it is, and what would change that."""
+        """Explain the state of the job, and what would change it."""
         return self._source.pool.jobs.why(self.job_id)
 
     def assign(self, job_id: str) -> None:
         self._id = job_id
-        if self._unwanted:
+        if self._to_cancel:
             closer.put(self._cancel_quietly)
 
     def finish(self, result: JobResult) -> None:
-        """Called once, by the thread that receives results."""
+        """Called once, by the receiving thread."""
         error = job_error(result)
         if isinstance(error, JobCancelled):
             self._mark_cancelled()
@@ -198,11 +191,11 @@ class JobFuture(Future[Any]):
             self._read_result(result)
 
     def fail(self, error: ComputePoolError) -> None:
-        with suppress(InvalidStateError):  # cancelled in the same moment: the first end holds
+        with suppress(InvalidStateError):  # cancelled concurrently
             self.set_exception(error)
 
     def drop(self) -> None:
-        """It was never sent, and never will be."""
+        """The job was never sent."""
         self._mark_cancelled()
 
     def _read_result(self, result: JobResult) -> None:
@@ -211,9 +204,9 @@ class JobFuture(Future[Any]):
         except ComputePoolError as unreadable:
             self.fail(unreadable)
             return
-        except BaseException as error:  # noqa: BLE001 - somebody waits, whatever it is; a pickle may even exit
-            words = f"The result of job {result.job_id} cannot be read: {type(error).__name__}: {error}"
-            failure = ResultUnreadable(words, job_id=result.job_id)
+        except BaseException as error:  # noqa: BLE001 - a waiter must be released; a pickle may even raise SystemExit
+            detail = f"The result of job {result.job_id} cannot be read: {type(error).__name__}: {error}"
+            failure = ResultUnreadable(detail, job_id=result.job_id)
             failure.__cause__ = error
             self.fail(failure)
             return
@@ -221,7 +214,7 @@ class JobFuture(Future[Any]):
             self.set_result(value)
 
     def _mark_cancelled(self) -> bool:
-        """Both the caller of cancel() and the hub's news may come here; waiters are told once."""
+        """Called by cancel() and when the hub reports the cancellation; notifies waiters once."""
         with _cancelling:
             if super().cancel() and not self._notified:
                 self._notified = True
@@ -236,9 +229,9 @@ class JobFuture(Future[Any]):
 
 
 def _call_back(fn: Callable[[Future[Any]], object], future: Future[Any]) -> None:
-    """What a callback raises ends neither the thread that brings results nor the callbacks after it.
+    """Call `fn` so that whatever it raises neither ends the receiving thread nor skips the next callbacks.
 
-    Exceptions are logged by the standard library; SystemExit and KeyboardInterrupt only mean something in the main thread.
+    The standard library logs exceptions. SystemExit and KeyboardInterrupt are only meaningful in the main thread.
     """
     try:
         fn(future)
@@ -248,3 +241,33 @@ def _call_back(fn: Callable[[Future[Any]], object], future: Future[Any]) -> None
         if threading.current_thread() is threading.main_thread():
             raise
         _log.exception("a callback of %r raised", future)
+
+
+class _SingleJob:
+    """The source of a job without a group."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    def wait_for_id(self, future: JobFuture) -> None:
+        return None
+
+    def withdraw(self, future: JobFuture) -> bool:
+        return False
+
+
+def follow_single_job(pool: Pool, job_id: str, read: Reader) -> JobFuture:
+    """The future of a job that belongs to no group; a thread of its own waits for the result."""
+    future = JobFuture(_SingleJob(pool), read)
+    future.assign(job_id)
+
+    def wait() -> None:
+        try:
+            result = pool.jobs.result(job_id)
+        except ComputePoolError as error:
+            future.fail(error)
+        else:
+            future.finish(result)
+
+    threading.Thread(target=wait, name="computepool-single-job", daemon=True).start()
+    return future

@@ -1,7 +1,7 @@
-"""The pool as a backend of joblib: `with joblib.parallel_backend("computepool"): GridSearchCV(...).fit(X, y)`.
+"""The joblib backend: `with joblib.parallel_backend("computepool"): GridSearchCV(...).fit(X, y)`.
 
-`import computepool` makes the name known. Tiny tasks are batched by joblib itself, by the time they take; each batch is
-a job. Options of the backend are the options of jobs, and `pool`.
+`import computepool` registers it. joblib batches short tasks by their run time; each batch is a job. The backend takes
+the options of jobs, and `pool`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.submitter import Submitter
 from computepool.sdk.pool import Pool, connect
 
-#: Distributions whose objects joblib's users send: nodes need the same versions, or nothing can be unpickled there.
-_ALONG = {
+#: Distributions whose objects are typically sent, by module. Nodes need the same versions to unpickle them.
+_SHARED_PACKAGES = {
     "joblib": "joblib",
     "sklearn": "scikit-learn",
     "numpy": "numpy",
@@ -37,8 +37,8 @@ _default: Pool | None = None
 
 
 def _default_pool() -> Pool:
-    """One connection for all contexts that name no pool."""
-    global _default  # noqa: PLW0603 - made once, when it is first needed
+    """The connection for contexts without `pool=`."""
+    global _default  # noqa: PLW0603 - created on first use
     with _lock:
         if _default is None:
             _default = connect()
@@ -71,12 +71,12 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         self._work = Submitter(self._pool, self._with_defaults(options))
         self._cores = self._work.needs.cores
         self._session: GroupSession | None = None
-        self._reserve = threading.Lock()
+        self._session_lock = threading.Lock()
 
     def _with_defaults(self, options: dict[str, Any]) -> JobOptions:
-        """With the packages that are used here, and threads inside a call as many as it has cores.
+        """Add the packages in use here, and as many threads per call as it has cores.
 
-        Results are not compared unless that is asked for: scikit-learn's contain how long each fit took.
+        Results are not verified by default: those of scikit-learn contain the time that each fit took.
         """
         threads = self.inner_max_num_threads or max(1, int(options.get("cores", 1)))
         env = {**dict.fromkeys(self.MAX_NUM_THREADS_VARS, str(threads)), **options.get("env", {})}
@@ -85,9 +85,9 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         completed: JobOptions = given
         return completed
 
-    # ------------------------------------------------------------ what joblib asks for
+    # ------------------------------------------------------------ joblib's interface
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many calls to have under way: what was asked for, or, below 0, what the pool has room for, about."""
+        """The number of concurrent calls: as given, or, if negative, the approximate capacity of the pool."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is not None and n_jobs > 0:
@@ -106,7 +106,7 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
             future.add_done_callback(callback)
         return future
 
-    apply_async = submit  #: its older name
+    apply_async = submit  #: its name in older versions
 
     def _submit(self, batch: Any) -> Future[Any]:
         try:
@@ -114,7 +114,7 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
             bundled = min(BUNDLED_MAX, max(1, len(batch))) if hasattr(batch, "__len__") else 1
             item = self._work.item((batch,), {}, bundled=bundled)
             return self._own_session().submit(submission, item)
-        except Exception as error:  # noqa: BLE001 - joblib may call from a thread where it would be lost
+        except Exception as error:  # noqa: BLE001 - joblib may call from a thread that would swallow it
             future: Future[Any] = Future()
             future.set_exception(error)
             return future
@@ -123,33 +123,34 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        with self._reserve:
-            session, self._session = self._session, None
-        if session is not None:
+        if (session := self._pop_session()) is not None:
             session.abandon()
 
     def terminate(self) -> None:
-        with self._reserve:
-            session, self._session = self._session, None
-        if session is not None:
+        if (session := self._pop_session()) is not None:
             session.close()
 
     def get_nested_backend(self) -> tuple[Any, int | None]:
-        """On a node, calls inside a call share its cores: as threads, or one after the other where it has only one."""
+        """Nested calls run on the node of the outer call: in threads, or sequentially if it has one core."""
         level = (self.nesting_level or 0) + 1
         if self._cores >= 2:
             return ThreadingBackend(nesting_level=level), int(self._cores)
         return SequentialBackend(nesting_level=level), None
 
+    def _pop_session(self) -> GroupSession | None:
+        with self._session_lock:
+            session, self._session = self._session, None
+            return session
+
     def _own_session(self) -> GroupSession:
-        """A group at the hub for each call of Parallel."""
-        with self._reserve:
+        """Each call of Parallel has its own group at the hub."""
+        with self._session_lock:
             if self._session is None:
                 self._session = self._pool.new_session(GroupRequest(name="joblib", kind="map"))
             return self._session
 
 
 def same_versions() -> list[str]:
-    """What nodes need to understand what is sent: joblib, and those of its usual company that are loaded here."""
-    loaded = [name for module, name in _ALONG.items() if module in sys.modules]
+    """Requirements for the shared packages that are loaded here."""
+    loaded = [name for module, name in _SHARED_PACKAGES.items() if module in sys.modules]
     return [f"{name}=={importlib.metadata.version(name)}" for name in loaded]

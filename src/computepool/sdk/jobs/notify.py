@@ -1,6 +1,6 @@
-"""A notice on the desktop, or else in the terminal, that something is done. It never fails and never holds anything up.
+"""A desktop notification, or else a terminal notification. It never raises and never blocks for long.
 
-Names of groups and jobs may be a stranger's: nothing in them can begin a control sequence, an option or a command.
+The names of groups and jobs are untrusted: nothing in them may begin a control sequence, an option or a command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHARS_MAX = 200
 _SECONDS_MAX = 5.0
 _TITLE = "ComputePool"
 _APPLESCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
-#: The words come in variables, so that none of them is ever read as a command.
+#: The text is passed in environment variables, so that it is never parsed as a command.
 _POWERSHELL = (
     "[void][Windows.UI.Notifications.ToastNotificationManager,Windows.UI.Notifications,ContentType=WindowsRuntime];"
     "$x=[Windows.UI.Notifications.ToastNotificationManager]::GetTemplateContent(1);"
@@ -34,14 +34,14 @@ _POWERSHELL = (
 
 
 def notify(text: str, *, title: str = _TITLE, terminal: TextIO | None = None) -> str:
-    """Say it; returns how: desktop, terminal, or an empty text where there is neither."""
+    """Show the notification. Returns where: "desktop", "terminal", or "" if there is neither."""
     title, text = plain(title), plain(text)
     if _on_desktop(title, text):
         return "desktop"
     return "terminal" if _in_terminal(title, text, terminal or sys.stderr) else ""
 
 
-def group_words(view: GroupView) -> str:
+def group_text(view: GroupView) -> str:
     failed = f", {view.failed:,} failed" if view.failed else ""
     return f"{view.name} is complete: {view.succeeded:,} of {view.total:,} succeeded{failed}."
 
@@ -65,7 +65,7 @@ def _on_desktop(title: str, text: str) -> bool:
         return _ran("powershell", ["-NoProfile", "-NonInteractive", "-Command", _POWERSHELL], words)
     if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS")):
         return False
-    # The text is markup to some desktops.
+    # Some desktops read the text as markup.
     return _ran("notify-send", [f"--app-name={_TITLE}", "--", title, html.escape(text)])
 
 
@@ -89,13 +89,11 @@ def _ran(program: str, arguments: Sequence[str], variables: Mapping[str, str] | 
 
 
 def _in_terminal(title: str, text: str, terminal: TextIO) -> bool:
-    """The bell, and the two sequences by which terminals make a notice; others ignore them."""
+    """Send the bell and the two notification sequences in use; other terminals ignore them."""
     with contextlib.suppress(OSError, ValueError):
         if terminal.isatty():
             parts = [word.replace(";", ",") for word in (title, text)]
-            terminal.write(
-                f"\a\x1b]9;{parts[0]}: {parts[1]}\x1b\\\x1b]777;notify;{parts[0]};{parts[1]}\x1b\\"
-            )
+            terminal.write(f"\a\x1b]9;{parts[0]}: {parts[1]}\x1b\\\x1b]777;notify;{parts[0]};{parts[1]}\x1b\\")
             terminal.flush()
             return True
     return False

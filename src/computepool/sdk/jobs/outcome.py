@@ -1,4 +1,4 @@
-"""Outcome of a job that ended well: a function's value, a program's exit code, and the files in its outputs."""
+"""Outcome of a successful job: a function's value, a program's exit code, and its output files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from computepool.protocol import sealing
-from computepool.protocol.filenames import check_output_name
+from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.jobs import JobResult, OutputFile
 from computepool.protocol.sealing import About
 from computepool.protocol.values import values
@@ -20,8 +20,8 @@ from computepool.sdk.jobs.options import PathLike
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
 
-#: What a file system says to a name that it cannot hold, or not beside what is there.
-_UNFIT = frozenset(
+#: Errors of a file system that cannot store a file under this name.
+_BAD_NAME_ERRORS = frozenset(
     (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
 )
 
@@ -35,20 +35,15 @@ class JobOutcome:
 
     @classmethod
     def of(cls, pool: Pool, result: JobResult) -> JobOutcome:
-        return cls(
-            job_id=result.job_id, exit_code=result.exit_code, outputs=tuple(result.outputs), _pool=pool
-        )
+        return cls(job_id=result.job_id, exit_code=result.exit_code, outputs=tuple(result.outputs), _pool=pool)
 
     @property
     def output(self) -> str:
-        """Everything it printed."""
+        """Everything that it printed."""
         return self._pool.jobs.log_text(self.job_id)
 
     def download(self, folder: PathLike) -> list[Path]:
-        """Fetch the output files into `folder`, under the names the job gave them.
-
-        One that cannot have its name here is left out, with a warning.
-        """
+        """Download the output files into `folder`. A file whose name is not possible there is skipped with a warning."""
         paths = []
         for _, path, reason in fetch(self._pool, self.outputs, Path(folder), job_id=self.job_id):
             if path is None:
@@ -70,7 +65,7 @@ def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
     try:
         return values.decode(text, allow_pickle=allow_pickle)
     except Exception as error:
-        # A pickled value runs its own code while it loads, and may raise anything.
+        # Loading a pickled value runs its code, which may raise anything.
         raise ResultUnreadable(
             f"The result of job {result.job_id} cannot be read: {error}", job_id=result.job_id
         ) from error
@@ -79,7 +74,7 @@ def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
 def fetch(
     pool: Pool, outputs: Iterable[OutputFile], folder: Path, *, job_id: str
 ) -> Iterator[tuple[OutputFile, Path | None, str]]:
-    """One by one, where each went; None and a sentence for one with an odd name, which costs the others nothing."""
+    """Download the files one by one and yield their paths; for a file with an unusable name, None and the reason."""
     for output in outputs:
         try:
             target = place(output.name, folder)
@@ -90,7 +85,7 @@ def fetch(
             about = About(job_id, sealing.OUTPUT, output.name)
             path = pool.artifacts.get(output.digest, target, about=about)
         except OSError as error:
-            if error.errno not in _UNFIT:
+            if error.errno not in _BAD_NAME_ERRORS:
                 raise
             yield output, None, f"The output {output.name!r} was not fetched: {error.strerror}."
         else:
@@ -98,7 +93,7 @@ def fetch(
 
 
 def place(name: str, folder: Path) -> Path:
-    """Where an output goes. Its name was chosen on a stranger's machine: it must not leave the folder."""
+    """The path of an output below `folder`. Its name is untrusted and must not lead out of the folder."""
     try:
         parts = check_output_name(name)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A progress bar on the terminal's error stream or in a notebook; nothing at all where there is neither."""
+"""A progress bar on a terminal's standard error, or in a notebook; hidden elsewhere."""
 
 from __future__ import annotations
 
@@ -9,26 +9,18 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-#: Redrawing costs more than a small job does; in a notebook it is a message to the browser.
+#: Redrawing costs more than a small job; in a notebook, it sends a message to the browser.
 _REDRAW_S = 0.1
 _REDRAW_NOTEBOOK_S = 0.25
 
 
-class _BarStyle(Protocol):
-    redraw_s: float
-
-    def draw(self, done: int) -> None: ...
-
-    def stop(self, done: int) -> None: ...
-
-
 class Bar:
-    """Several threads may add to it."""
+    """Thread-safe."""
 
     def __init__(self, label: str, *, total: int | None, show: bool | None = None) -> None:
-        """`show=None` asks where the output goes."""
+        """`show=None`: only on a terminal or in a notebook."""
         self._lock = threading.Lock()
         self._done = 0
         self._drawn_at = 0.0
@@ -42,7 +34,7 @@ class Bar:
                 self._drawn_at = now
                 try:
                     self._drawn.draw(self._done)
-                except Exception:  # noqa: BLE001 - the terminal is gone: results matter more than a bar
+                except Exception:  # noqa: BLE001 - without a terminal, the results still matter
                     self._drawn = None
 
     def stop(self) -> None:
@@ -59,7 +51,7 @@ class Bar:
         self.stop()
 
 
-def _make_bar(label: str, total: int | None, *, forced: bool) -> _BarStyle | None:
+def _make_bar(label: str, total: int | None, *, forced: bool) -> _Notebook | _Terminal | None:
     if in_notebook():
         return _Notebook(label, total)
     if forced or (sys.stderr is not None and sys.stderr.isatty()):
@@ -68,7 +60,7 @@ def _make_bar(label: str, total: int | None, *, forced: bool) -> _BarStyle | Non
 
 
 def in_notebook() -> bool:
-    """IPython with a kernel behind it; the one on a terminal has none. Nothing is imported to find out."""
+    """Whether IPython runs with a kernel; on a terminal it has none. Imports nothing."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -98,7 +90,7 @@ class _Terminal:
         )
         self._task = self._progress.add_task(label, total=total)
         self._progress.start()
-        # A program may end before its map does; the terminal must have its cursor back.
+        # The program may end before the map does, and the terminal needs its cursor back.
         atexit.register(self._progress.stop)
 
     def draw(self, done: int) -> None:
@@ -111,7 +103,7 @@ class _Terminal:
 
 
 class _Notebook:
-    """One output that is replaced, as HTML and as text. Rich would need ipywidgets for it."""
+    """One output cell that is replaced, as HTML and text. Rich would need ipywidgets."""
 
     redraw_s = _REDRAW_NOTEBOOK_S
 

@@ -1,4 +1,4 @@
-"""Work with its options: `pool.options(vram=16)` gives one; the pool's own methods make one per call."""
+"""Submitter: submits work with a fixed set of options. `pool.options(vram=16)` returns one; `pool.submit` uses one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from computepool.core.jobs.lifecycle import JobKind
-from computepool.protocol.jobs.jobs import (
-    BUNDLED_MAX,
-    PAYLOAD_MAX,
-    SOURCE_MAX,
-    InputFile,
-    JobSpec,
-    Needs,
-    spec_digest,
-)
+from computepool.protocol.jobs.jobs import BUNDLED_MAX, PAYLOAD_MAX, SOURCE_MAX, InputFile, JobSpec, Needs, spec_digest
 from computepool.protocol.jobs.scripts import Script
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
@@ -50,7 +42,7 @@ Work = Callable[..., Any] | PathLike | Sequence[object]
 
 
 class Submitter:
-    """Every job made here has the same options. Cheap to make, safe to share between threads."""
+    """Submits jobs that share the same options. Cheap to create, and thread-safe."""
 
     def __init__(self, pool: Pool, given: JobOptions) -> None:
         options.check_known(given)
@@ -59,20 +51,18 @@ class Submitter:
         self._functions: dict[tuple[bytes, Dependencies, int | None], Submission] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
-        """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
+        """Run `fn(*args, **kwargs)` on a node. All keyword arguments go to the function."""
         if capabilities.is_job_class(fn):
             return self.submit_job(fn, *args, **kwargs)
         return self._session.submit(*self.call(fn, args, kwargs))
 
     def submit_job(self, job_class: JobClass, state: ComputeJobState) -> JobFuture:
-        """Run one job of a class, where its state allows. The future's result is a JobReport."""
+        """Run one job of a job class, on a node that its state allows. The future's result is a JobReport."""
         from computepool.sdk.classes import job_classes
 
         sender = job_classes.Sender(self._pool, job_class, [state])
-        spec = sender.spec(
-            job_classes.wishes(state, self._given, home=state.home_host_name), inputs=self.inputs
-        )
-        key = state.job_key or None if "group" in self._given else None  # a session's jobs have no keys
+        spec = sender.spec(job_classes.with_state(self._given, state, home=state.home_host_name), inputs=self.inputs)
+        key = state.job_key or None if "group" in self._given else None  # the shared session has no keys
         item = sender.item(job_classes.state_text(state), key=key)
         submission = self._submission(spec, self._report)
         return self._session.submit(submission, item.model_dump_json(exclude_defaults=True))
@@ -89,15 +79,15 @@ class Submitter:
         chunksize: int | None = None,
         session: GroupSession | None = None,
     ) -> MapRun:
-        """The results of `fn` over the items, in order, as they come. Reads items only as needed.
+        """Iterate over the results of `fn`. Reads items only as needed.
 
-        `chunksize`: items to a job; by default as many as take a fifth of a second together, by what the first ones took.
-        `session`: one that others use, too; by default the map has its own.
+        `chunksize`: items per job; by default as many as run for about a fifth of a second together.
+        `session`: a session to share; by default the map has its own.
         """
         from computepool.sdk.jobs.mapping import MapRun
 
         total = min((len(items) for items in iterables if isinstance(items, Sized)), default=None)
-        self.function(fn, jobs=total)  # what is wrong with it is said before an item is read
+        self.function(fn, jobs=total)  # raises errors before an item is read
         tasks = (self._task(index, args) for index, args in enumerate(zip(*iterables, strict=False)))
         first = list(islice(tasks, 1))
         submission = self.function(fn, jobs=total, arguments=first[0].data if first else b"")
@@ -118,15 +108,11 @@ class Submitter:
         )
 
     @overload
-    def run(
-        self, path: PathLike, args: Sequence[object] = (), *, wait: Literal[True] = True
-    ) -> JobOutcome: ...
+    def run(self, path: PathLike, args: Sequence[object] = (), *, wait: Literal[True] = True) -> JobOutcome: ...
     @overload
     def run(self, path: PathLike, args: Sequence[object] = (), *, wait: Literal[False]) -> JobFuture: ...
-    def run(
-        self, path: PathLike, args: Sequence[object] = (), *, wait: bool = True
-    ) -> JobOutcome | JobFuture:
-        """Run a script. Waits and raises JobFailed if it fails; with wait=False, returns its future."""
+    def run(self, path: PathLike, args: Sequence[object] = (), *, wait: bool = True) -> JobOutcome | JobFuture:
+        """Run a script, and wait for it; raises JobFailed if it fails. With wait=False, returns its future."""
         return self.start(self.script(path, args), wait=wait)
 
     @overload
@@ -153,7 +139,7 @@ class Submitter:
         return PoolExecutor(self, self._own_session("session", name="executor"))
 
     def quote(self, what: Work | None = None, args: Sequence[object] = (), *, items: int = 1) -> QuoteView:
-        """Estimate the cost and end of a function, a script, a command, or anything with these requirements.
+        """Estimate the cost and finish time of a function, script or command, or of any job with these requirements.
 
         Uploads and submits nothing.
         """
@@ -166,29 +152,21 @@ class Submitter:
         return Submitter(self._pool, given)._ask_quote(what, args, items=items, exact=exact)
 
     def dependencies(self, what: Work | None) -> Dependencies:
-        """The modules that would be sent with a function or a script, and the packages that nodes would install."""
+        """The modules that are sent with a function or a script, and the packages that nodes install."""
         if isinstance(what, str | os.PathLike):
             file, source = _read_script(what)
             return self._script_needs(file, source)
         return self._function_needs(self._pool.functions.pickle(what)) if callable(what) else NOTHING
 
     def _ask_quote(self, what: Work | None, args: Sequence[object], *, items: int, exact: bool) -> QuoteView:
-        """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
+        """`exact`: the spec is the one that would be submitted, so the hub can find its history by the digest."""
         from computepool.protocol.money.credits import QuoteRequest, QuoteView
 
         spec = self._quote_spec(what, args)
-        money: dict[str, Any] = {
-            word: value
-            for word, value in options.terms(self._given).items()
-            if word in ("max_price", "budget", "verify", "confidence")
-        }
-        fields: dict[str, Any] = {
-            "needs": self.needs,
-            "name": self._given.get("name"),
-            "items": items,
-            **options.rules(self._given),
-            **money,
-        }
+        terms = options.terms(self._given)
+        fields: dict[str, Any] = {"needs": self.needs, "name": self._given.get("name"), "items": items}
+        fields |= options.rules(self._given)
+        fields |= {word: terms[word] for word in ("max_price", "budget", "verify", "confidence") if word in terms}
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
@@ -203,11 +181,11 @@ class Submitter:
         if not callable(what):
             return self.program(what)
         pickled = self._pool.functions.pickle(what)
-        if len(pickled) > SOURCE_MAX:  # it would have to be uploaded; then history knows it by name
+        if len(pickled) > SOURCE_MAX:  # it would have to be uploaded; the hub finds its history by name
             return self._spec(_name(what), kind=JobKind.FUNCTION, function="AA==", python=PYTHON)
         return self._function_spec(what, pickled, NOTHING)
 
-    # ------------------------------------------------------------ parts, also used by the CLI
+    # ------------------------------------------------------------ steps, also used by the CLI
     def start(self, spec: JobSpec, *, wait: bool) -> JobOutcome | JobFuture:
         future = self._session.submit(self._submission(spec, self._outcome), _EMPTY_ITEM)
         if not wait:
@@ -228,19 +206,15 @@ class Submitter:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
 
-    def call(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Submission, str]:
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Submission, str]:
         """One call of a function, and the JSON of its Item."""
         data = functions.pickle_arguments(args, kwargs)
         return self.function(fn, arguments=data), self._item(data)
 
     def function(self, fn: Callable[..., Any], *, jobs: int | None = 1, arguments: bytes = b"") -> Submission:
-        """`jobs`: how many calls share the budget; None: nobody knows. `arguments`: of one of the calls."""
+        """`jobs`: how many calls share the budget, if known. `arguments`: those of one of the calls."""
         if capabilities.is_job_class(fn):
-            raise BadRequest(
-                f"{fn.__name__} is a job class; pass it with its states to submit_compute_job_group."
-            )
+            raise BadRequest(f"{fn.__name__} is a job class; pass it with its states to submit_compute_job_group.")
         pickled = self._pool.functions.pickle(fn)
         needed = self._function_needs(pickled, arguments)
         key = (pickled, needed, jobs if "budget" in self._given else 1)
@@ -253,15 +227,14 @@ class Submitter:
         return known
 
     def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, bundled: int = 1) -> str:
-        """The JSON of one Item, by hand: this runs once per job, and base64 needs no escaping."""
         return self._item(functions.pickle_arguments(args, kwargs), bundled=bundled)
 
     def _item(self, data: bytes, *, bundled: int = 1) -> str:
+        """The JSON of one Item, formatted by hand for speed; base64 needs no escaping."""
         counted = "" if bundled == 1 else f',"bundled":{bundled}'
-        if len(data) <= PAYLOAD_MAX:
-            return f'{{"payload":"{functions.text(data)}"{counted}}}'
-        stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
-        return f'{{"payload_artifact":"{stored.digest}"{counted}}}'
+        sent = self._pool.artifacts.inline_or_put(data, "payload", name="arguments.pickle", most=PAYLOAD_MAX)
+        [(field, text)] = sent.items()
+        return f'{{"{field}":"{text}"{counted}}}'
 
     def _task(self, index: int, args: tuple[Any, ...]) -> Task:
         from computepool.sdk.jobs.bundles import Task
@@ -278,25 +251,26 @@ class Submitter:
         if chunksize is not None and not 1 <= chunksize <= BUNDLED_MAX:
             raise BadRequest(f"chunksize: must be between 1 and {BUNDLED_MAX}, not {chunksize}.")
         if callable(self._given.get("compare")):
-            chunksize = 1  # it compares the results of one item
-        if capabilities.saves({**capabilities.of_function(fn), **self._given}):
-            chunksize = 1  # what one item saves must not be found by another
+            chunksize = 1  # the function compares the results of one item
+        declared = {**capabilities.of_function(fn), **self._given}
+        if declared.get("checkpoints") or declared.get("moves"):
+            chunksize = 1  # an item must not find the checkpoint of another one
         return Sizer(fixed=chunksize, timeout_s=options.rules(self._given).get("timeout_s", 3600.0))
 
     @cached_property
     def inputs(self) -> tuple[InputFile, ...]:
-        """Uploaded once, however many jobs use them."""
+        """Uploaded once for all jobs."""
         given = self._given.get("inputs")
         return () if given is None else self._pool.artifacts.inputs(given)
 
     @property
     def needs(self) -> Needs:
-        """The requirements as the hub sees them; `pool.jobs.preview` shows which nodes satisfy them."""
+        """The requirements as sent to the hub; `pool.jobs.preview` shows which nodes satisfy them."""
         return options.needs(self._given)
 
     @cached_property
     def terms(self) -> dict[str, Any]:
-        """The fields of a submission beside spec, items and group; a function that compares is pickled, once."""
+        """The fields of a SubmitRequest other than spec, items and group. A `compare` function is pickled once."""
         compare = self._given.get("compare")
         if compare is None or isinstance(compare, str):
             return options.terms(self._given)
@@ -307,13 +281,13 @@ class Submitter:
     def allow_pickle(self) -> bool:
         return self._given.get("allow_pickle", False)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internal
     @property
     def _session(self) -> GroupSession:
         return self._pool.session(self._given.get("group"))
 
     def _own_session(self, kind: str, *, name: str) -> GroupSession:
-        """A group of its own, unless the person named one."""
+        """The session of a new group, unless the options name a group."""
         if "group" in self._given:
             return self._session
         from computepool.protocol.jobs.groups import GroupRequest
@@ -325,9 +299,7 @@ class Submitter:
         if not found or not self._given.get("autodetect", True):
             return NOTHING
         imported = [name for data in found for name in data.imports]
-        return self._not_listed(
-            dependencies.of_code(imported, [name for data in found for name in data.modules])
-        )
+        return self._not_listed(dependencies.of_code(imported, [name for data in found for name in data.modules]))
 
     def _script_needs(self, file: Path, source: str) -> Dependencies:
         if not self._given.get("autodetect", True):
@@ -335,13 +307,13 @@ class Submitter:
         script = Script(source)
         try:
             listed = bool(script.dependencies)
-        except ValueError:  # said when the spec is checked
+        except ValueError:  # check_spec reports it
             return NOTHING
         found = dependencies.of_script(source, file.parent) if script.is_python else NOTHING
         return replace(found, packages=()) if listed else self._not_listed(found)
 
     def _not_listed(self, found: Dependencies) -> Dependencies:
-        """Who lists dependencies knows them: nothing is added to these."""
+        """Explicit dependencies are complete: no packages are added to them."""
         return replace(found, packages=()) if "dependencies" in self._given else found
 
     def _function_spec(self, fn: Callable[..., Any], pickled: bytes, needed: Dependencies) -> JobSpec:
@@ -350,17 +322,10 @@ class Submitter:
         return self._spec(_name(fn), declared, needed, kind=JobKind.FUNCTION, python=PYTHON, **sent)
 
     def _sent_function(self, pickled: bytes) -> dict[str, str]:
-        if len(pickled) <= SOURCE_MAX:
-            return {"function": functions.text(pickled)}
-        stored = self._pool.artifacts.put_bytes(pickled, name="function.pickle")
-        return {"function_artifact": stored.digest}
+        return self._pool.artifacts.inline_or_put(pickled, "function", name="function.pickle", most=SOURCE_MAX)
 
     def _spec(
-        self,
-        name: str,
-        declared: capabilities.Declared | None = None,
-        needed: Dependencies = NOTHING,
-        **what: Any,
+        self, name: str, declared: capabilities.Declared | None = None, needed: Dependencies = NOTHING, **what: Any
     ) -> JobSpec:
         given: JobOptions = {"name": name, **(declared or {}), **self._given}
         if needed.packages:
@@ -368,14 +333,12 @@ class Submitter:
         return options.spec(given, inputs=self._with_modules(needed), **what)
 
     def _with_modules(self, needed: Dependencies) -> tuple[InputFile, ...]:
-        """An input of the person's own stands where a module would have its name."""
+        """The inputs and the modules; an explicit input replaces a module of the same name."""
         given = {file.name for file in self.inputs}
         files = {file.name: file.path for file in needed.files if file.name not in given}
         return self.inputs + (self._pool.artifacts.inputs(files) if files else ())
 
-    def _submission(
-        self, spec: JobSpec, read: Callable[[JobResult], Any], *, jobs: int | None = 1
-    ) -> Submission:
+    def _submission(self, spec: JobSpec, read: Callable[[JobResult], Any], *, jobs: int | None = 1) -> Submission:
         from computepool.sdk.client.session import Submission
 
         terms = dict(self.terms)
@@ -383,12 +346,7 @@ class Submitter:
         retries = terms.pop("retries", 0)
         extra = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in terms.items())
         return Submission(
-            spec=spec.body(),
-            terms=extra,
-            read=read,
-            budget_each=each,
-            retries=retries,
-            allow_pickle=self.allow_pickle,
+            spec=spec.body(), terms=extra, read=read, budget_each=each, retries=retries, allow_pickle=self.allow_pickle
         )
 
     def _value(self, result: JobResult) -> Any:
@@ -412,9 +370,7 @@ def _read_script(path: PathLike) -> tuple[Path, str]:
     try:
         source = file.read_bytes().decode()
     except UnicodeDecodeError:
-        raise BadRequest(
-            f"script: {file} is not a text file; send a program with inputs= and command()."
-        ) from None
+        raise BadRequest(f"script: {file} is not a text file; send a program with inputs= and command().") from None
     if len(source) > SOURCE_MAX:
         raise BadRequest(f"script: {file} is longer than {SOURCE_MAX} characters; send it with inputs=.")
     if not source.strip():
@@ -423,11 +379,11 @@ def _read_script(path: PathLike) -> tuple[Path, str]:
 
 
 def _share(budget: int | None, jobs: int | None) -> int | None:
-    """Jobs leave in several batches, so each carries its part of the budget."""
+    """The part of the budget that each job carries, since the jobs are sent in several batches."""
     if budget is None:
         return None
     if jobs is None:
-        raise BadRequest("budget: it is shared among the items, so pass a list, whose length is known.")
+        raise BadRequest("budget: it is shared among the items, so pass a list or another sequence of known length.")
     each = budget // max(1, jobs)
     if not each:
         raise BadRequest(f"budget: too small to share among {jobs} jobs.")

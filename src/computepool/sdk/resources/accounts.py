@@ -28,12 +28,10 @@ from computepool.protocol.accounts import (
 )
 from computepool.protocol.hub_keys import HubKeys, followed
 from computepool.protocol.references import ReferenceKind
-from computepool.sdk.client.paging import pages
-from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import Resource
+from computepool.sdk.client.resource import Resource, find_id
 from computepool.sdk.jobs.options import validate
 
-_EVERYBODY = 1_000_000
+_ALL = 1_000_000
 Accounts: TypeAlias = list[AccountView]
 Keys: TypeAlias = list[KeyView]
 Approvals: TypeAlias = list[ApprovalView]
@@ -47,32 +45,30 @@ class AccountApi(Resource):
         return self._transport.get("/hub", HubInfo)
 
     def hub_keys(self, *, pinned: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The hub's public keys by name, retired ones too. With those that were kept: only what follows from them."""
+        """The hub's public keys by name, including retired ones. With `pinned` keys, only keys signed by them are added."""
         published = self._transport.get("/hub/keys", HubKeys)
         if pinned:
             published = followed(pinned, published)
         return {**(pinned or {}), **published.all()}
 
     def sign_in(self, code: str, *, name: str) -> SignInReply:
-        """Exchange a one-time code for a key of one's own."""
+        """Exchange a one-time code for a new key."""
         request = validate(SignInRequest, code=code, kind="key", name=name)
         return self._transport.post("/signin", SignInReply, body=request)
 
     def list(self, *, limit: int = 100) -> Accounts:
-        found = pages(self._transport, "/accounts", AccountPage, limit=limit)
-        return [account for page in found for account in page.accounts][:limit]
+        return list(self._each("/accounts", AccountPage, lambda page: page.accounts, limit=limit))
 
     def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
         request = validate(AccountRequest, name=name, roles=None if roles is None else [*roles])
         return self._transport.post("/accounts", AccountView, body=request)
 
     def find(self, word: str) -> AccountView:
-        """By name, id, or the beginning of one. Admins only."""
+        """By name, ID, or ID prefix (admin only)."""
         account_id = find_id(self._transport, ReferenceKind.ACCOUNT, word)
-        for page in pages(self._transport, "/accounts", AccountPage, limit=_EVERYBODY):
-            for account in page.accounts:
-                if account.id == account_id:
-                    return account
+        for account in self._each("/accounts", AccountPage, lambda page: page.accounts, limit=_ALL):
+            if account.id == account_id:
+                return account
         raise NotFound(f"There is no account {word}.")
 
     def link(self, account_id: str) -> LinkReply:
@@ -80,7 +76,7 @@ class AccountApi(Resource):
         return self._transport.post(f"/accounts/{account_id}/link", LinkReply)
 
     def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
-        """Admin only. If the reply has an `approval_id`, a second administrator must approve first."""
+        """Replace an account's roles (admin only). With an `approval_id` in the reply, a second administrator must approve."""
         request = validate(RolesRequest, roles=[*roles])
         return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
 
@@ -93,7 +89,10 @@ class AccountApi(Resource):
         artifact_bytes_max: int | None = None,
         artifact_keep: int | None = None,
     ) -> AccountView:
-        """Admin only. None: the hub's default. Money in microcredits, files in bytes, `artifact_keep` in seconds."""
+        """Set all limits of an account (admin only). None: the hub's default.
+
+        Money is in microcredits, files in bytes, `artifact_keep` in seconds.
+        """
         request = validate(
             QuotaRequest,
             jobs_open_max=jobs_open_max,
@@ -120,21 +119,11 @@ class ApprovalApi(Resource):
 
 class KeyApi(Resource):
     def list(
-        self,
-        *,
-        limit: int = 100,
-        account_id: str | None = None,
-        everybody: bool = False,
-        sessions: bool = False,
+        self, *, limit: int = 100, account_id: str | None = None, everybody: bool = False, sessions: bool = False
     ) -> Keys:
         """Your keys; for administrators also those of another or of all accounts. `sessions`: include browser sessions."""
-        params = {
-            "account_id": account_id,
-            "all": "true" if everybody else None,
-            "sessions": "true" if sessions else None,
-        }
-        found = pages(self._transport, "/keys", KeyPage, limit=limit, params=params)
-        return [key for page in found for key in page.keys][:limit]
+        params = {"account_id": account_id, "all": everybody or None, "sessions": sessions or None}
+        return list(self._each("/keys", KeyPage, lambda page: page.keys, limit=limit, params=params))
 
     def create(
         self,
@@ -144,7 +133,7 @@ class KeyApi(Resource):
         account_id: str | None = None,
         scopes: Sequence[str] | None = None,
     ) -> NewKeyReply:
-        """The reply is the only place where the key is shown. Scopes: read, submit, provide, account, admin."""
+        """Create a key; only this reply contains it. Scopes: read, submit, provide, account, admin."""
         request = validate(
             KeyRequest,
             name=name,
@@ -154,19 +143,15 @@ class KeyApi(Resource):
         )
         return self._transport.post("/keys", NewKeyReply, body=request)
 
-    def rotate(
-        self, key_id: str, *, overlap: float = 24 * 3600, expires_in: float | None = None
-    ) -> NewKeyReply:
+    def rotate(self, key_id: str, *, overlap: float = 24 * 3600, expires_in: float | None = None) -> NewKeyReply:
         """Create a key with the same name and scopes; the old one stops working after `overlap` seconds."""
         request = validate(KeyRotateRequest, overlap_s=overlap, expires_in_s=expires_in)
         return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
 
     def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:
         """Sign out everywhere. Returns how many keys and sessions were revoked."""
-        params = {"keep_this": str(keep_this).lower(), "account_id": account_id}
-        return RevokedReply.model_validate_json(
-            self._transport.call("DELETE", "/keys", params=params)
-        ).revoked
+        params = {"keep_this": keep_this, "account_id": account_id}
+        return RevokedReply.model_validate_json(self._transport.call("DELETE", "/keys", params=params)).revoked
 
     def revoke(self, key_id: str) -> None:
         self._transport.call("DELETE", f"/keys/{key_id}")

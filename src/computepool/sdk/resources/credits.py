@@ -1,4 +1,4 @@
-"""`pool.credits` and `pool.prices`: what you have, what jobs cost and earn, receipts, and the price table."""
+"""`pool.credits` and `pool.prices`: balance, costs and earnings of jobs, receipts, and the price table."""
 
 from __future__ import annotations
 
@@ -20,52 +20,50 @@ from computepool.protocol.money.credits import (
     TopUpRequest,
 )
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.paging import pages
-from computepool.sdk.client.transport import Params, Resource
+from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.transport import Params
 from computepool.sdk.jobs.options import validate
 
 Entries: TypeAlias = list[Entry]
 
 
 class CreditApi(Resource):
-    """Calling it tells what you have; amounts in replies are microcredits."""
+    """Amounts in replies are microcredits."""
 
     def __call__(self, *, account_id: str | None = None) -> CreditsView:
-        """To spend, held and maturing. Admins may look at any account."""
+        """Your balance: available, held and maturing. `account_id`: another account (admin only)."""
         return self._transport.get("/credits", CreditsView, params={"account_id": account_id})
 
     def statement(self, *, limit: int = 100, **filters: Any) -> Entries:
-        """The newest first. `filters`: kind, job_id, since_ms, until_ms, account_id."""
-        found = pages(
-            self._transport, "/credits/statement", StatementPage, limit=limit, params=_filters(filters)
+        """List transfers, newest first. `filters`: kind, job_id, since_ms, until_ms, account_id."""
+        params = _filters(filters)
+        return list(
+            self._each("/credits/statement", StatementPage, lambda page: page.entries, limit=limit, params=params)
         )
-        return [entry for page in found for entry in page.entries][:limit]
 
     def sums(self, **filters: Any) -> list[Sum]:
-        """Everything the filters let through, added up by kind."""
-        params = {**_filters(filters), "sums": "true", "limit": 1}
+        """Totals by kind of all transfers that match the filters."""
+        params = {**_filters(filters), "sums": True, "limit": 1}
         return self._transport.get("/credits/statement", StatementPage, params=params).sums
 
     def export(self, **filters: Any) -> Iterator[bytes]:
-        """The whole statement as CSV, as it comes."""
+        """Stream the whole statement as CSV."""
         with self._transport.stream("GET", "/credits/statement.csv", params=_filters(filters)) as reply:
             yield from reply.iter_bytes()
 
     def why(self, job_id: str) -> CostView:
-        """Where the cost of a job of yours, or the pay for one on your node, comes from."""
+        """Explain the cost of one of your jobs, or the pay for a job on your node."""
         return self._transport.get(f"/jobs/{job_id}/cost", CostView)
 
     def receipt(self, job_id: str) -> bytes:
-        """The signed receipt, exactly as the hub sent it; `pool verify` checks it."""
+        """The signed receipt, exactly as sent by the hub; `pool verify` checks it."""
         return self._transport.call("GET", f"/jobs/{job_id}/receipt")
 
     def leaderboard(self, *, by: Literal["credits", "hours"] = "credits", limit: int = 20) -> LeaderboardView:
         return self._transport.get("/credits/leaderboard", LeaderboardView, params={"by": by, "limit": limit})
 
-    def give(
-        self, account: str, amount: Credits, *, note: str | None = None, paid_in: bool = False
-    ) -> TopUpReply:
-        """Admins only: credits for an account, as a gift, or because the person paid them in."""
+    def give(self, account: str, amount: Credits, *, note: str | None = None, paid_in: bool = False) -> TopUpReply:
+        """Give an account credits, as a gift or, with `paid_in`, as a recorded payment (admin only)."""
         request = validate(
             TopUpRequest,
             account=account,
@@ -78,16 +76,16 @@ class CreditApi(Resource):
 
 class PriceApi(Resource):
     def show(self, version: int | None = None) -> PriceTableView:
-        """The table in force, or a former version."""
+        """The current price table, or an earlier version."""
         path = "/prices" if version is None else f"/prices/{version}"
         return self._transport.get(path, PriceTableView)
 
     def history(self) -> list[PriceVersion]:
-        """The newest first."""
+        """All versions, newest first."""
         return self._transport.get("/prices/versions", PriceVersions).versions
 
     def change(self, request: PricesRequest) -> PriceTableView:
-        """Admins only: a new version."""
+        """Publish a new version (admin only)."""
         return self._transport.put("/prices", PriceTableView, body=request)
 
 

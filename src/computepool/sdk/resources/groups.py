@@ -1,8 +1,9 @@
-"""`pool.groups`: jobs that belong together, their results in the order they finished, and their collectors."""
+"""`pool.groups`: groups of jobs, their results in order of arrival, and their collectors."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, TypeAlias
@@ -28,9 +29,8 @@ from computepool.protocol.jobs.unbundling import answers
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
-from computepool.sdk.client.paging import pages
-from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Resource, Transport
+from computepool.sdk.client.resource import Resource, find_id
+from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
 from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
 from computepool.sdk.files.artifacts import ArtifactApi
@@ -49,19 +49,15 @@ class GroupApi(Resource):
 
     @property
     def groups(self) -> GroupApi:
-        """So that a collector can be made of this alone."""
+        """Lets a Collector be created from this API instead of a Pool."""
         return self
 
     def create(
         self, name: str, *, kind: str = "group", home: str | None = None, return_home: bool = False
     ) -> GroupView:
-        """`home`: a node of yours, by id or name; with `return_home` the results go there when all are in."""
-        fields: dict[str, Any] = {"name": name, "kind": kind}
-        if home is not None:
-            fields["home"] = home
-        if return_home:
-            fields["return_home"] = True
-        return self._transport.post("/groups", GroupView, body=validate(GroupRequest, **fields))
+        """Create a group. `home`: one of your nodes, by ID or name; with `return_home`, it gets the complete results."""
+        request = validate(GroupRequest, name=name, kind=kind, home=home, return_home=return_home or None)
+        return self._transport.post("/groups", GroupView, body=request)
 
     def collector(self, group: str | GroupView) -> Collector:
         """The collector of a group, by ID or name. An ID is not checked until the first call."""
@@ -70,11 +66,11 @@ class GroupApi(Resource):
         return Collector(self, find_id(self._transport, ReferenceKind.GROUP, group))
 
     def find(self, word: str) -> GroupView:
-        """The group with this ID or ID prefix, or the newest one with this name; `last` is the newest of all."""
+        """By ID, ID prefix, or name (the newest group with that name); `last` is the newest group of all."""
         return self.get(find_id(self._transport, ReferenceKind.GROUP, word))
 
     def find_or_create(self, name: str) -> GroupView:
-        """The newest group of this name, or a new one. Concurrent calls create one group together."""
+        """The newest group with this name, or a new one. Concurrent calls create only one group."""
         if name.startswith(_ID_PREFIX):
             return self.find(name)
         named = self.list(name=name, kind="group", limit=1)
@@ -86,8 +82,7 @@ class GroupApi(Resource):
 
     def list(self, *, kind: str | None = None, name: str | None = None, limit: int = 100) -> Groups:
         params = {"kind": kind, "name": name}
-        found = pages(self._transport, "/groups", GroupPage, limit=limit, params=params)
-        return [group for page in found for group in page.groups][:limit]
+        return list(self._each("/groups", GroupPage, lambda page: page.groups, limit=limit, params=params))
 
     def get(self, group_id: str) -> GroupView:
         return self._transport.get(f"/groups/{group_id}", GroupView)
@@ -98,27 +93,23 @@ class GroupApi(Resource):
         notice = WaitNotice(partial(group_reason, self._transport, group_id))
         while True:
             params: Params = {"after": after, "limit": PAGE_MAX}
-            page = self._transport.get(
-                f"/groups/{group_id}/results", ResultPage, params=params, wait_ms=wait_ms
-            )
+            page = self._transport.get(f"/groups/{group_id}/results", ResultPage, params=params, wait_ms=wait_ms)
             yield from (with_error(result, result.job_id) for result in page.results)
             after = page.cursor
             if not page.results and not (follow and page.open):
                 return
             if page.results:
                 notice.restart()
-            notice.look()
-            # How many are open is told with an empty page alone, so the one after a full page must come at once.
-            wait_ms = 0 if page.results else notice.left_ms(WAIT_MS)
+            notice.check()
+            # Only an empty page has the number of open jobs, so the request after a page with results must not wait.
+            wait_ms = 0 if page.results else notice.cap_ms(WAIT_MS)
 
     def messages(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[MessageView]:
         """Iterate over messages of running jobs; with `follow`, until no job is open."""
         wait_ms = 0
         while True:
             params: Params = {"after": after, "limit": PAGE_MAX}
-            page = self._transport.get(
-                f"/groups/{group_id}/messages", MessagePage, params=params, wait_ms=wait_ms
-            )
+            page = self._transport.get(f"/groups/{group_id}/messages", MessagePage, params=params, wait_ms=wait_ms)
             yield from page.messages
             after = page.cursor
             if not page.messages and not (follow and page.open):
@@ -126,16 +117,16 @@ class GroupApi(Resource):
             wait_ms = 0 if page.messages else WAIT_MS
 
     def read(self, result: JobResult | GroupItem) -> Any:
-        """The value of a result, wherever the hub keeps it. Never unpickles."""
+        """The value of a result, inline or from an artifact. Never unpickles."""
         return self._decode(self._text(result), result)
 
     def read_each(self, result: JobResult | GroupItem) -> Iterator[tuple[int | None, Any]]:
-        """The same, of each item that succeeded where the job did several, with its number in the job.
+        """The values of a job: for a bundle, each successful item with its number in the job.
 
-        One that cannot be read is a ResultUnreadable in the value's place: what a node sent must not hide the others.
+        An unreadable value is replaced by a ResultUnreadable, so that a bad result does not hide the others.
         """
         if result.bundled == 0:
-            return  # all its items were sent again
+            return  # all its items were resent in other jobs
         try:
             text = self._text(result)
         except (CannotOpen, ChecksumMismatch, NotFound) as error:
@@ -177,7 +168,7 @@ class GroupApi(Resource):
     def cancel(self, group_id: str) -> GroupView:
         return self._transport.post(f"/groups/{group_id}/cancel", GroupView)
 
-    # the collector; sdk/classes/collector.py makes them pleasant to use
+    # collector requests; see sdk/classes/collector.py
 
     def summary(self, group_id: str) -> GroupSummary:
         found = self._transport.get(f"/groups/{group_id}/summary", GroupSummary)
@@ -186,16 +177,11 @@ class GroupApi(Resource):
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
         """Iterate over the items of a group: all, results, failures or waiting."""
-        while True:
-            params: Params = {"which": which, "after": after, "limit": PAGE_MAX}
-            page = self._transport.get(f"/groups/{group_id}/items", ItemPage, params=params)
-            yield from _open_items(page)
-            after = page.next
-            if after is None:
-                return
+        path, params = f"/groups/{group_id}/items", {"which": which}
+        return self._each(path, ItemPage, _open_items, limit=sys.maxsize, params=params, after=after)
 
     def reason(self, group_id: str) -> str:
-        """Why its newest queued job is waiting; empty if none is."""
+        """Why the newest queued job waits; empty if none does."""
         return group_reason(self._transport, group_id)
 
     def drain(self, group_id: str, *, wait_ms: int) -> GroupView:
@@ -209,7 +195,7 @@ class GroupApi(Resource):
         return self._transport.post(f"/groups/{group_id}/reports", KeyReportsReply, body=request)
 
     def return_home(self, group_id: str, *, home: str | None = None, enabled: bool = True) -> GroupView:
-        """Request, repeat, redirect or cancel delivery."""
+        """Request, repeat, redirect or cancel the delivery."""
         request = validate(ReturnHomeRequest, home=home, enabled=enabled)
         return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
 

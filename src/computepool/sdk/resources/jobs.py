@@ -1,4 +1,4 @@
-"""`pool.jobs`: list, follow, explain and cancel jobs; submit a ready-made spec."""
+"""`pool.jobs`: list, follow, explain and cancel jobs; submit a JobSpec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from computepool.protocol.jobs.jobs import (
     WhyView,
 )
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
-from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Resource
+from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
@@ -43,14 +44,9 @@ Jobs: TypeAlias = list[JobView]
 
 class JobApi(Resource):
     def submit(
-        self,
-        spec: JobSpec,
-        *,
-        items: Sequence[Item] | None = None,
-        group_id: str | None = None,
-        **terms: object,
+        self, spec: JobSpec, *, items: Sequence[Item] | None = None, group_id: str | None = None, **terms: object
     ) -> SubmitReply:
-        """One job per item. `terms`: fields of SubmitRequest, such as priority, retries, after or ttl_s."""
+        """Submit one job per item. `terms`: fields of SubmitRequest, such as priority, retries, after or ttl_s."""
         request = SubmitRequest.model_validate(
             {"spec": spec, "items": [Item()] if items is None else list(items), "group_id": group_id, **terms}
         )
@@ -68,22 +64,12 @@ class JobApi(Resource):
 
         `filters`: by q (part of the name or key), kind, node_id, account_id, since_ms, until_ms, all.
         """
-        state = None if state is None else JobState(state).value
-        found: Jobs = []
-        after: str | None = None
-        while len(found) < limit:  # a page of a search may be empty and not be the last
-            params = {"state": state, "group_id": group_id, **filters, "after": after}
-            page = self._transport.get(
-                "/jobs", JobPage, params={**params, "limit": min(limit - len(found), PAGE_MAX)}
-            )
-            found += [with_error(job, job.id) for job in page.jobs]
-            after = page.next
-            if after is None:
-                break
-        return found
+        params = {"state": None if state is None else JobState(state).value, "group_id": group_id, **filters}
+        jobs = self._each("/jobs", JobPage, lambda page: page.jobs, limit=limit, params=params)
+        return [with_error(job, job.id) for job in jobs]
 
     def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
-        """The job; with `wait_ms`, wait until it has left the state `seen`."""
+        """Return the job; with `wait_ms`, wait until it has left the state `seen`."""
         params = {"seen": seen.value} if seen is not None and wait_ms else None
         job = self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
         tries = [with_error(attempt, job_id) for attempt in job.tries]
@@ -96,7 +82,7 @@ class JobApi(Resource):
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while job.state not in TERMINAL:
             if job.state is JobState.QUEUED:
-                notice.look()
+                notice.check()
             job = self.get(job_id, seen=job.state, wait_ms=self._wait_ms(job_id, end, notice))
         return job
 
@@ -108,20 +94,19 @@ class JobApi(Resource):
             try:
                 return self.result_now(job_id, wait_ms=self._wait_ms(job_id, end, notice))
             except Conflict:
-                notice.look()
+                notice.check()
 
     def _wait_ms(self, job_id: str, end: float | None, notice: WaitNotice) -> int:
         left_ms = WAIT_MS if end is None else round((end - time.monotonic()) * 1000)
         if left_ms <= 0:
             reason = job_reason(self._transport, job_id)
             raise TimeoutError(
-                f"Job {job_id} is not finished yet."
-                + (f" {reason.removeprefix(f'{job_id}: ')}" if reason else "")
+                f"Job {job_id} is not finished yet." + (f" {reason.removeprefix(f'{job_id}: ')}" if reason else "")
             )
-        return notice.left_ms(min(WAIT_MS, left_ms))
+        return notice.cap_ms(min(WAIT_MS, left_ms))
 
     def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:
-        """The result; raises Conflict while there is none."""
+        """The result; raises Conflict if the job is not finished."""
         found = self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=wait_ms)
         return with_error(found, job_id)
 
@@ -130,9 +115,7 @@ class JobApi(Resource):
 
     def resubmit(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
         """Resubmit the job as a new one: with its original price limits, or at today's prices."""
-        return self._transport.post(
-            f"/jobs/{job_id}/resubmit", SubmitReply, body=ResubmitRequest(terms=terms)
-        )
+        return self._transport.post(f"/jobs/{job_id}/resubmit", SubmitReply, body=ResubmitRequest(terms=terms))
 
     def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
         """The job's output in order; with `follow`, until it ends. Warns if some of it was not kept."""
@@ -181,7 +164,7 @@ class JobApi(Resource):
         labels: Sequence[str] | None = None,
         timeout: float | None = None,
     ) -> PreviewView:
-        """Show where such a job would run, and why not elsewhere. Owners may set rules on net, labels and timeout."""
+        """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
         body = validate(PreviewRequest, needs=needs, limit=limit, net=net, labels=labels, timeout_s=timeout)
         return self._transport.post("/jobs/preview", PreviewView, body=body)
 

@@ -1,4 +1,4 @@
-"""`pool.market`: what a unit-hour costs where, what your nodes ask for, and what they earn."""
+"""`pool.market`: spot prices by zone, price floors of your nodes, and their earnings."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from computepool.protocol.money.market import (
     NodeEarnings,
 )
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.transport import Resource
+from computepool.sdk.client.resource import Resource
 
 
 class MarketApi(Resource):
-    """Amounts are given in credits; those in replies are microcredits. Units in replies are thousandths."""
+    """Parameters are in credits, replies in microcredits. Units in replies are thousandths."""
 
     def __call__(self) -> MarketView:
-        """Every zone: its price, capacity, demand, floors and ceilings."""
+        """All zones with price, capacity, demand, floors and ceilings."""
         return self._transport.get("/market", MarketView)
 
     def history(
         self, tier: str = "cpu", region: str = "", *, since_ms: int | None = None, step_ms: int | None = None
     ) -> MarketHistory:
-        """The price of one zone, since a day ago by default, in at most 1000 steps."""
+        """The price of one zone over time, in at most 1000 steps. Default: the last 24 hours."""
         params = {"tier": tier, "region": region, "since_ms": since_ms, "step_ms": step_ms}
         return self._transport.get("/market/history", MarketHistory, params=params)
 
     def chart(self, span: str = "24h") -> MarketChart:
-        """Every zone over time: 1h, 24h, 7d or 30d."""
+        """All zones over time; `span`: 1h, 24h, 7d or 30d."""
         return self._transport.get("/market/chart", MarketChart, params={"span": span})
 
     def set_floor(self, node_id: str, floor: Credits | None) -> FloorView:
-        """Set the lowest price per unit-hour at which a node takes jobs, after the fee. None: the default.
+        """Set the lowest price per unit-hour, after the fee, at which a node takes jobs. None: your default floor.
 
         >>> pool.market.set_floor("node_01h…", "6.50")
         """
         return self._transport.put(f"/nodes/{node_id}/floor", FloorView, body=_request(floor))
 
     def default_floor(self) -> FloorView:
-        """The floor of your nodes without a floor of their own."""
+        """The default floor, for nodes without a floor of their own."""
         return self._transport.get("/market/floor", FloorView)
 
     def set_default_floor(self, floor: Credits | None) -> FloorView:
-        """None: accept any price."""
+        """Set the default floor. None: accept any price."""
         return self._transport.put("/market/floor", FloorView, body=_request(floor))
 
     def earnings(self, node_id: str) -> NodeEarnings:
-        """What one of your nodes would earn at current prices, and what it was paid."""
+        """What one of your nodes would earn at current prices, and what it has earned."""
         return self._transport.get(f"/nodes/{node_id}/earnings", NodeEarnings)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from computepool.protocol.nodes.mesh import Activity, ActivityPage, MeshNodes, MeshView
-from computepool.sdk.client.transport import WAIT_MS, Resource
+from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.transport import WAIT_MS
 
 
 class MeshApi(Resource):

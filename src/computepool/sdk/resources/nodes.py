@@ -1,4 +1,4 @@
-"""`pool.nodes`: the nodes of the pool, and managing one's own."""
+"""`pool.nodes`: list all nodes, and manage your own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from typing import TypeAlias
 
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow, NodeWork
-from computepool.protocol.nodes.joining import (
-    EnrolCodeReply,
-    EnrolCodeRequest,
-    JoinCodePage,
-    JoinCodeView,
-    JoinStatus,
-)
+from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView, JoinStatus
 from computepool.protocol.nodes.nodes import (
     NodePage,
     NodeStateRequest,
@@ -23,9 +17,7 @@ from computepool.protocol.nodes.nodes import (
 )
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 from computepool.protocol.references import ReferenceKind
-from computepool.sdk.client.paging import pages
-from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import Resource
+from computepool.sdk.client.resource import Resource, find_id
 
 Nodes: TypeAlias = list[NodeView]
 JoinCodes: TypeAlias = list[JoinCodeView]
@@ -35,19 +27,17 @@ NODES_MAX = 100_000
 
 class NodeApi(Resource):
     def list(self, *, mine: bool = False, limit: int = 100) -> Nodes:
-        params = {"mine": "true" if mine else None}
-        found = pages(self._transport, "/nodes", NodePage, limit=limit, params=params)
-        return [node for page in found for node in page.nodes][:limit]
+        return list(self._each("/nodes", NodePage, lambda page: page.nodes, limit=limit, params={"mine": mine or None}))
 
     def get(self, node_id: str) -> NodeView:
         return self._transport.get(f"/nodes/{node_id}", NodeView)
 
     def find(self, word: str) -> NodeView:
-        """By ID, ID prefix or name; of several with that name, your own."""
+        """By ID, ID prefix or name; your own nodes take precedence."""
         return self.get(find_id(self._transport, ReferenceKind.NODE, word))
 
     def why(self, node_id: str) -> NodeWhyView:
-        """Why a node gets no jobs, or which jobs it gets."""
+        """Explain why a node gets no jobs, or which jobs it gets."""
         return self._transport.get(f"/nodes/{node_id}/why", NodeWhyView)
 
     def rules(self, node_id: str) -> NodeRulesView:
@@ -66,7 +56,7 @@ class NodeApi(Resource):
         return self._become(node_id, NodeState.ACTIVE)
 
     def drain(self, node_id: str) -> NodeView:
-        """Like pause, and the agent stops when its last job ends."""
+        """Like pause, but the agent also stops when its last job ends."""
         return self._become(node_id, NodeState.DRAINING)
 
     def revoke(self, node_id: str) -> NodeView:
@@ -87,20 +77,19 @@ class NodeApi(Resource):
         return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
 
     def code_status(self, code_id: str) -> JoinStatus:
-        """Which machines joined with a code, and the progress of each."""
+        """The machines that joined with a code, and the progress of each."""
         return self._transport.get(f"/nodes/codes/{code_id}", JoinStatus)
 
     def evidence(self, node_id: str, *, limit: int = 50) -> Outcomes:
         """The outcomes behind a node's reputation, newest first."""
-        found = pages(self._transport, f"/nodes/{node_id}/evidence", EvidencePage, limit=limit)
-        return [row for page in found for row in page.rows][:limit]
+        return list(self._each(f"/nodes/{node_id}/evidence", EvidencePage, lambda page: page.rows, limit=limit))
 
     def work(self, node_id: str) -> NodeWork:
-        """What one of your nodes is running, since when, and what it earns."""
+        """The jobs running on one of your nodes, with their start and earnings."""
         return self._transport.get(f"/nodes/{node_id}/work", NodeWork)
 
     def codes(self) -> JoinCodes:
-        """Your open codes for several hosts, without the secrets."""
+        """Your open codes for several hosts, without the codes themselves."""
         return self._transport.get("/nodes/codes", JoinCodePage).codes
 
     def end_code(self, code_id: str) -> None:

@@ -14,20 +14,18 @@ from computepool.protocol.money.payouts import (
     RejectRequest,
 )
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.paging import pages
-from computepool.sdk.client.transport import Params, Resource
+from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.transport import Params
 from computepool.sdk.jobs.options import validate
 
 Payouts: TypeAlias = list[PayoutView]
 
 
 class PayoutApi(Resource):
-    """Amounts are given in credits; those in replies are microcredits."""
+    """Parameters are in credits, replies in microcredits."""
 
-    def request(
-        self, amount: Credits, *, upi: str | None = None, bank: Mapping[str, str] | None = None
-    ) -> PayoutView:
-        """Pay out to a UPI ID, or to a bank account (account_number, ifsc, name). The credits are reserved immediately.
+    def request(self, amount: Credits, *, upi: str | None = None, bank: Mapping[str, str] | None = None) -> PayoutView:
+        """Request a payout to a UPI ID, or to a bank account (account_number, ifsc, name). Reserves the credits.
 
         >>> pool.payouts.request(500, upi="asha@okaxis")
         """
@@ -41,12 +39,11 @@ class PayoutApi(Resource):
 
     def list(self, *, limit: int = 100, everybody: bool = False, state: str | None = None) -> Payouts:
         """List payouts, newest first; `everybody` is admin only."""
-        params: Params = {"all": "true" if everybody else None, "state": state}
-        found = pages(self._transport, "/payouts", PayoutPage, limit=limit, params=params)
-        return [payout for page in found for payout in page.payouts][:limit]
+        params: Params = {"all": everybody or None, "state": state}
+        return list(self._each("/payouts", PayoutPage, lambda page: page.payouts, limit=limit, params=params))
 
     def available(self) -> PayoutPage:
-        """What can be paid out now, the minimum payout, and the newest payout."""
+        """The amount available for payout, the minimum payout, and the newest payout."""
         return self._transport.get("/payouts", PayoutPage, params={"limit": 1})
 
     def get(self, payout_id: str) -> PayoutView:
@@ -70,7 +67,7 @@ class PayoutApi(Resource):
         return self._transport.post(f"/payouts/{payout_id}/paid", PayoutView, body=request)
 
     def mark_failed(self, payout_id: str, reason: str) -> PayoutView:
-        """Only if it is certain that the bank did not and will not pay: the credits are returned."""
+        """Return the credits. Call this only if the bank certainly did not and will not pay."""
         request = validate(FailedRequest, reason=reason)
         return self._transport.post(f"/payouts/{payout_id}/failed", PayoutView, body=request)
 

@@ -1,4 +1,4 @@
-"""`pool.webhooks`: notifications by HTTP, and verification for their receivers."""
+"""`pool.webhooks`: notifications over HTTP, and the verification of their signatures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from computepool.protocol.webhooks import (
     signature,
 )
 from computepool.sdk import clock
-from computepool.sdk.client.paging import pages
-from computepool.sdk.client.transport import Resource
+from computepool.sdk.client.resource import Resource
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.jobs.options import validate
 
@@ -32,9 +31,7 @@ class WebhookApi(Resource):
     def add(self, url: str, *, events: Sequence[str] = DEFAULT_EVENTS) -> NewWebhookReply:
         """Send notifications to `url`. The reply holds the secret, which is shown only once."""
         if not url.startswith(("https://", "http://")):
-            raise BadRequest(
-                "url: pass a complete URL, such as https://example.org/computepool.", field="url"
-            )
+            raise BadRequest("url: pass a complete URL, such as https://example.org/computepool.", field="url")
         request = validate(WebhookRequest, url=url, events=list(events))
         return self._transport.post("/webhooks", NewWebhookReply, body=request)
 
@@ -52,27 +49,21 @@ class WebhookApi(Resource):
         return self._transport.post(f"/webhooks/{webhook_id}/test", DeliveryView)
 
     def deliveries(self, webhook_id: str, *, limit: int = 100) -> Iterator[DeliveryView]:
-        """Newest first."""
+        """Iterate over deliveries, newest first."""
         path = f"/webhooks/{webhook_id}/deliveries"
-        for page in pages(self._transport, path, DeliveryPage, limit=limit):
-            yield from page.deliveries
+        return self._each(path, DeliveryPage, lambda page: page.deliveries, limit=limit)
 
 
 class WebhookError(ValueError):
-    """The message is not from the pool, or is a replay."""
+    """The message has no valid signature, or may be a replay."""
 
 
 def verify_webhook(
-    headers: Mapping[str, str],
-    body: bytes | str,
-    secret: str,
-    *,
-    tolerance: int = 300,
-    now: int | None = None,
+    headers: Mapping[str, str], body: bytes | str, secret: str, *, tolerance: int = 300, now: int | None = None
 ) -> dict[str, Any]:
-    """The body of a webhook, if it is signed with `secret` and at most `tolerance` seconds old. Raises WebhookError.
+    """Verify a webhook and return its body. Raises WebhookError unless it is signed and at most `tolerance` seconds old.
 
-    Messages may arrive more than once: remember `webhook-id`, and ignore repeats.
+    Messages may arrive more than once: store the `webhook-id` header and ignore repeats.
 
     >>> event = computepool.verify_webhook(request.headers, request.body, "whsec_…")
     """
@@ -88,7 +79,7 @@ def verify_webhook(
         raise WebhookError(f"This webhook was signed {now - timestamp_s} s ago; it may be a replay.")
     data = body.encode() if isinstance(body, str) else bytes(body)
     expected = signature(key, message_id=message_id, timestamp_s=timestamp_s, body=data).encode()
-    # Every one is compared, in the same time whatever it says; a list of them comes while secrets change.
+    # In constant time. There are several signatures while a secret is being replaced.
     matches = [hmac.compare_digest(one.encode(), expected) for one in signatures.split(" ")]
     if not any(matches):
         raise WebhookError("This webhook is not signed with this secret.")

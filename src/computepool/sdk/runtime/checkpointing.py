@@ -1,7 +1,7 @@
 """Functions for a job to save checkpoints, resume from them, and move to another host.
 
-In every sandbox, beside job_context.py: standard library only. It leaves files in a folder that the agent looks
-into and says so in a line of its output, as any program can (docs/checkpoints.md); the agent trusts none of it.
+Placed into every sandbox, next to job_context.py: imports only the standard library. It writes files to a folder that the
+agent reads and announces them in a line of output, as any program can (docs/checkpoints.md). The agent trusts none of it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-#: Marks in the checkpoint folder, made by the agent: saving again would be too soon; this node is about to stop.
+#: Marker files that the agent puts into the checkpoint folder: it is too early to save again; the node is about to stop.
 WAIT, STOP = "wait", "stop"
-#: Where `save` keeps the state of a job class, and the files that it registered.
+#: Where `save` stores the state of a job class, and its registered files.
 STATE_FILE, FILES_FOLDER = "computepool-state", "files"
 HOST_CHARS_MAX = 200
-#: Nothing is kept of a job that did not say so when it was submitted.
+#: A job must declare at submission that it saves or moves.
 _UNDECLARED = (
     "{call}() works only in a job that was submitted as one that {does}: pass {option}=True to pool.submit, map or run,"
     " or --{option} to `pool submit`"
@@ -28,9 +28,9 @@ _UNDECLARED = (
 
 
 class Moved(SystemExit):
-    """Ends this run because the job continues on another host. Not an error: do not catch it."""
+    """Ends this run because the job continues on another host. It is not an error, so do not catch it."""
 
-    #: Tells the worker that a function did not fail.
+    #: Tells the worker that the function did not fail.
     computepool_moved = True
 
     def __init__(self, host: str) -> None:
@@ -39,52 +39,52 @@ class Moved(SystemExit):
 
 
 def checkpoint(*paths: str | os.PathLike[str], progress: float | None = None) -> bool:
-    """Save files and folders, so that the next attempt can resume from here; `restored()` returns them.
+    """Save files and folders, so that the next attempt can resume from here; `restored()` returns their folder.
 
-    The files are copied before this returns, and may be changed afterwards. False where nothing was saved: the last
-    time was a moment ago (such calls cost nothing), or this program does not run on a node.
+    The files are copied, so you may change them afterwards. Returns False if nothing was saved, because the last
+    checkpoint is very recent (such calls are cheap) or because the program does not run on a node.
     """
     if not _may_save():
         return False
-    return _leave(_by_name(paths), f"::checkpoint NAME{_fraction(progress)}")
+    return _publish(_named_files(paths), f"::checkpoint NAME{_fraction(progress)}")
 
 
 def restored() -> Path | None:
-    """The folder with the files of the last checkpoint, where an earlier attempt saved one; None: start at the beginning."""
+    """The folder with the files of an earlier attempt's last checkpoint; None: start from the beginning."""
     place = os.environ.get("COMPUTEPOOL_RESTORED")
     return Path(place) if place and os.path.isdir(place) else None
 
 
 def stopping() -> bool:
-    """Whether this node is about to stop: save now, there is little time. `checkpoint` is never too soon then."""
+    """Whether this node is about to stop. Save at once: there is little time, and `checkpoint` always saves now."""
     folder = _folder()
     return folder is not None and (folder / STOP).exists()
 
 
 def dispatch_to(host: str, *paths: str | os.PathLike[str]) -> NoReturn:
-    """Go on at another host (its name or id): save the files, end here, start again there with `restored()`."""
-    _go(host, _by_name(paths))
+    """Continue on another host (name or ID): save the files, end here, and start there with `restored()`."""
+    _move(host, _named_files(paths))
 
 
 # for job classes
 
 
 def save(state_text: str, files: Mapping[str, str | os.PathLike[str]], progress: float | None = None) -> bool:
-    """Like `checkpoint`, for a state and files by the names under which they were registered."""
+    """Like `checkpoint`, for a state and registered files by name."""
     if not _may_save():
         return False
-    return _leave(_with_state(state_text, files), f"::checkpoint NAME{_fraction(progress)}")
+    return _publish(_with_state(state_text, files), f"::checkpoint NAME{_fraction(progress)}")
 
 
 def move(
     host: str, state_text: str, files: Mapping[str, str | os.PathLike[str]], *, moving: Collection[str] = ()
 ) -> NoReturn:
-    """Like `dispatch_to`. Files named in `moving` are renamed instead of copied; the node keeps them until the hub has them."""
-    _go(host, _with_state(state_text, files), moving={f"{FILES_FOLDER}/{name}" for name in moving})
+    """Like `dispatch_to`. Files named in `moving` are moved instead of copied; the node keeps them until the hub has them."""
+    _move(host, _with_state(state_text, files), moving={f"{FILES_FOLDER}/{name}" for name in moving})
 
 
-def arrive(folder: str | os.PathLike[str]) -> tuple[str, dict[str, Path]] | None:
-    """What `save` or `move` left: the state's text, and its files, put into `folder` under their names."""
+def restore_into(folder: str | os.PathLike[str]) -> tuple[str, dict[str, Path]] | None:
+    """The state that `save` or `move` stored, and its files, which are copied into `folder` under their names."""
     source = restored()
     if source is None or not (source / STATE_FILE).is_file():
         return None
@@ -99,7 +99,7 @@ def arrive(folder: str | os.PathLike[str]) -> tuple[str, dict[str, Path]] | None
     return (source / STATE_FILE).read_text(encoding="utf-8"), placed
 
 
-# how it is told
+# communication with the agent
 
 
 def _folder() -> Path | None:
@@ -110,18 +110,16 @@ def _folder() -> Path | None:
 def _may_save() -> bool:
     folder = _folder()
     if folder is None and "COMPUTEPOOL_JOB_ID" in os.environ:
-        raise RuntimeError(
-            _UNDECLARED.format(call="checkpoint", does="saves checkpoints", option="checkpoints")
-        )
+        raise RuntimeError(_UNDECLARED.format(call="checkpoint", does="saves checkpoints", option="checkpoints"))
     return folder is not None and (not (folder / WAIT).exists() or stopping())
 
 
-def _go(host: str, files: dict[str, Path | str], moving: Collection[str] = ()) -> NoReturn:
+def _move(host: str, files: dict[str, Path | str], moving: Collection[str] = ()) -> NoReturn:
     if not host or len(host) > HOST_CHARS_MAX or not host.isprintable():
         raise ValueError(f"pass a host's name or ID, not {host!r}")
     if "COMPUTEPOOL_JOB_ID" not in os.environ:
         raise RuntimeError("dispatch_to works only inside a job on a node")
-    if not os.environ.get("COMPUTEPOOL_MOVES") or not _leave(files, f"::move NAME {host}", moving=moving):
+    if not os.environ.get("COMPUTEPOOL_MOVES") or not _publish(files, f"::move NAME {host}", moving=moving):
         raise RuntimeError(_UNDECLARED.format(call="dispatch_to", does="moves", option="moves"))
     raise Moved(host)
 
@@ -130,8 +128,8 @@ def _with_state(state_text: str, files: Mapping[str, str | os.PathLike[str]]) ->
     return {f"{FILES_FOLDER}/{name}": Path(path) for name, path in files.items()} | {STATE_FILE: state_text}
 
 
-def _by_name(paths: Collection[str | os.PathLike[str]]) -> dict[str, Path | str]:
-    """By the names under which they are found again: as seen from the work folder, or by their own name alone."""
+def _named_files(paths: Collection[str | os.PathLike[str]]) -> dict[str, Path | str]:
+    """All files by their names in the checkpoint: relative to the working directory if they are in it."""
     here, found = Path.cwd(), dict[str, Path | str]()
     for given in map(Path, paths):
         top = given.absolute()
@@ -144,8 +142,8 @@ def _by_name(paths: Collection[str | os.PathLike[str]]) -> dict[str, Path | str]
     return found
 
 
-def _leave(files: Mapping[str, Path | str], line: str, moving: Collection[str] = ()) -> bool:
-    """Under a name that is not looked at until everything is there. `files`: paths, or texts."""
+def _publish(files: Mapping[str, Path | str], line: str, moving: Collection[str] = ()) -> bool:
+    """Write the files, given as paths or texts, and announce them. A hidden name keeps the agent away until then."""
     folder = _folder()
     if folder is None:
         return False
@@ -154,19 +152,19 @@ def _leave(files: Mapping[str, Path | str], line: str, moving: Collection[str] =
     building.mkdir(parents=True)
     try:
         for target, source in files.items():
-            _place(source, building / target, move=target in moving)
+            _write(source, building / target, move=target in moving)
         building.rename(folder / name)
     except BaseException:
-        for target in moving:  # the job goes on without the move, and has its files again
+        for target in moving:  # the job continues here and needs its files
             with contextlib.suppress(OSError):
                 (building / target).rename(files[target])
         shutil.rmtree(building, ignore_errors=True)
         raise
-    _write(line.replace("NAME", name, 1))
+    write_line(line.replace("NAME", name, 1))
     return True
 
 
-def _place(source: Path | str, target: Path, *, move: bool) -> None:
+def _write(source: Path | str, target: Path, *, move: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(source, str):
         target.write_text(source, encoding="utf-8")
@@ -182,8 +180,8 @@ def _fraction(progress: float | None) -> str:
     return "" if progress is None else f" {min(1.0, max(0.0, float(progress))):.4f}"
 
 
-def _write(line: str) -> None:
-    """To the process's own output: the job may have put something else in the place of sys.stdout."""
+def write_line(line: str) -> None:
+    """Write to file descriptor 1, because the job may have replaced sys.stdout."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     os.write(1, f"{line}\n".encode())

@@ -1,7 +1,7 @@
-"""Functions for a job while it runs: how far it is, where its outputs go, which slice it is.
+"""Functions for a running job: its progress, its output folder, and its slice.
 
-On a node these names come from a small file that the agent puts there under the name `computepool`; so they are
-pickled by that name, and a function may use them where this package is not installed.
+On a node, the agent provides them in a small module named `computepool`. They are pickled by that name, so a function may
+use them on a node that does not have this package.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 
 
 def progress(fraction: float) -> None:
-    """Tell the submitter how far this job is, from 0 to 1; the node takes the line out of the output."""
+    """Report the progress of this job, from 0 to 1. The node removes the line from the output."""
     sys.stdout.write(f"::progress {min(1.0, max(0.0, float(fraction))):.4f}\n")
     sys.stdout.flush()
 
 
 def outputs() -> Path:
-    """The folder whose files come back as artifacts."""
+    """The folder whose files are returned as artifacts."""
     return Path(os.environ.get("COMPUTEPOOL_OUTPUTS", "outputs"))
 
 
 def job_slice() -> tuple[int, int]:
-    """Which part of a sliced job this is, and of how many."""
+    """The number of this slice, from 0, and the number of slices."""
     return int(os.environ.get("COMPUTEPOOL_SLICE", "0")), int(os.environ.get("COMPUTEPOOL_SLICES", "1"))
 
 

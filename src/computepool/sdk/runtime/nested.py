@@ -1,8 +1,8 @@
-"""Requests of a running job to the hub: jobs of its own, and messages to its group's collector.
+"""Requests of a running job to the hub: child jobs, and messages to its group's collector.
 
-In every sandbox, beside job_context.py: standard library, cloudpickle and its neighbours there alone. A job has no
-network and nobody's key: it leaves each call as a file that its node looks at, says so in a line of its output, as any
-program can (docs/children.md), and finds the answer beside it.
+Placed into every sandbox, next to job_context.py: imports only the standard library, cloudpickle and the other modules
+there. A job has neither network nor key. It writes each request to a file and announces it in a line of output, as any
+program can (docs/children.md); the agent relays it and puts the reply next to it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ import cloudpickle
 
 from computepool.core.errors import ERRORS_BY_CODE, ComputePoolError, Conflict
 from computepool.protocol.values import values
-from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
+from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, placement, run_job
 from computepool.sdk.client.sizes import SIZES, WORD_LISTS, batches, needs_of, seconds, words
+from computepool.sdk.runtime.checkpointing import write_line
 
-#: How often is looked for an answer, at first and at most; and how often a call is said again that has none.
-_LOOK_S, _LOOK_MAX_S, _REPEAT_S = 0.005, 0.1, 2.0
+#: Interval of checks for a reply, at first and at most; and after how long a request is announced again.
+_CHECK_S, _CHECK_MAX_S, _REPEAT_S = 0.005, 0.1, 2.0
 _WAIT_MS = 20_000
 _ITEMS_MAX = 1_000
-#: Of the arguments in one call, well below what an agent relays (`AgentLimits.call_bytes_max`).
+#: Limit on the arguments in one request, well below what an agent relays (`AgentLimits.call_bytes_max`).
 _BATCH_CHARS_MAX = 1_000_000
 _NOT_INSIDE = "this works only inside a job that runs on a node"
 _numbers = itertools.count(1)
@@ -42,7 +43,7 @@ _lock = threading.Lock()
 
 
 class ChildFailed(RuntimeError):
-    """A job that this one submitted did not succeed."""
+    """A child job did not succeed."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         why = result.get("error") or result["reason"]
@@ -59,16 +60,16 @@ def is_inside() -> bool:
 
 
 def connect() -> ChildPool:
-    """The pool that this job runs in. It must have been submitted with children=N."""
+    """The pool that this job runs in. The job must have been submitted with children=N."""
     if not is_inside():
         raise RuntimeError(f"connect: {_NOT_INSIDE}")
     return ChildPool({})
 
 
 def send_to_collector(value: object) -> int:
-    """Tell this job's group something while it runs. Returns the message's number in the group.
+    """Send a message to the collector of this job's group. Returns its number in the group.
 
-    Waits until the hub has it. Any value that results may have without pickle, up to 16 KiB.
+    Waits until the hub has it. Takes any value that a result may have without pickle, up to 16 KiB.
     """
     if not is_inside():
         raise RuntimeError(f"send_to_collector: {_NOT_INSIDE}")
@@ -77,45 +78,38 @@ def send_to_collector(value: object) -> int:
 
 
 def call(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """Ask the hub, through this node; `path` below /attempts/ID/. Raises what the hub refuses with."""
+    """Send a request to the hub through the agent; `path` is relative to /attempts/ID/. Raises the hub's errors."""
     folder = Path(os.environ["COMPUTEPOOL_CALLS"])
     folder.mkdir(parents=True, exist_ok=True)
     name = uuid.uuid4().hex
     building = folder / f".{name}"
     building.write_text(json.dumps({"method": method, "path": path, "body": body}), encoding="utf-8")
     building.rename(folder / name)
-    answer = json.loads(_await_answer(folder / f"{name}.reply", f"::call {name}"))
-    if "error" not in answer:
-        return answer["body"]
-    known = ERRORS_BY_CODE.get(answer["error"], ComputePoolError)
-    raise known(answer["detail"], field=answer.get("field"))
+    reply = json.loads(_wait_for_reply(folder / f"{name}.reply", f"::call {name}"))
+    if "error" not in reply:
+        return reply["body"]
+    known = ERRORS_BY_CODE.get(reply["error"], ComputePoolError)
+    raise known(reply["detail"], field=reply.get("field"))
 
 
-def _await_answer(reply: Path, line: str) -> str:
-    written_at, pause_s = 0.0, _LOOK_S
+def _wait_for_reply(file: Path, line: str) -> str:
+    written_at, pause_s = 0.0, _CHECK_S
     while True:
         if time.monotonic() - written_at > _REPEAT_S:
             written_at = time.monotonic()
-            _write(line)
+            write_line(line)
         try:
-            text = reply.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8")
         except FileNotFoundError:
             time.sleep(pause_s)
-            pause_s = min(_LOOK_MAX_S, pause_s * 1.3)
+            pause_s = min(_CHECK_MAX_S, pause_s * 1.3)
             continue
-        reply.unlink()
+        file.unlink()
         return text
 
 
-def _write(line: str) -> None:
-    """To the process's own output: the job may have put something else in the place of sys.stdout."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    os.write(1, f"{line}\n".encode())
-
-
 def _next_number() -> int:
-    """Of this job's calls: a worker runs one job after the other, and each begins anew."""
+    """The next number of this attempt's requests. A warm worker runs several jobs, and each counts from 1."""
     global _numbers, _numbered_for
     attempt = f"{os.environ.get('COMPUTEPOOL_JOB_ID')}-{os.environ.get('COMPUTEPOOL_ATTEMPT')}"
     with _lock:
@@ -125,7 +119,7 @@ def _next_number() -> int:
 
 
 class ChildFuture:
-    """A job that this one submitted."""
+    """The future of a child job."""
 
     def __init__(self, job_id: str, *, read: Callable[[Mapping[str, Any]], Any]) -> None:
         self.job_id = job_id
@@ -136,12 +130,12 @@ class ChildFuture:
         return f"<ChildFuture {self.job_id}>"
 
     def done(self) -> bool:
-        return self._look(wait_ms=0)
+        return self._poll(wait_ms=0)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Its value. Raises ChildFailed where it did not succeed, TimeoutError where it takes longer."""
+        """The job's value. Raises ChildFailed if it did not succeed, or TimeoutError."""
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._look(wait_ms=_wait_ms(end)):
+        while not self._poll(wait_ms=_wait_ms(end)):
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"Job {self.job_id} is not finished after {timeout:g} s")
         assert self._result is not None
@@ -150,11 +144,11 @@ class ChildFuture:
     def cancel(self) -> None:
         call("POST", f"jobs/{self.job_id}/cancel")
 
-    def _look(self, *, wait_ms: int) -> bool:
+    def _poll(self, *, wait_ms: int) -> bool:
         if self._result is None:
             try:
                 self._result = call("GET", f"jobs/{self.job_id}/result?wait_ms={wait_ms}")
-            except Conflict:  # it is not finished
+            except Conflict:  # not finished
                 return False
         return True
 
@@ -164,7 +158,7 @@ def _wait_ms(end: float | None) -> int:
 
 
 class ChildPool:
-    """Submits jobs from inside a job. They belong to its account, and end with it unless `detached`."""
+    """Submits child jobs from inside a job. They belong to its account, and end with it unless `detached`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         unknown = set(options) - _OPTIONS
@@ -175,24 +169,22 @@ class ChildPool:
         self._options = dict(options)
 
     def options(self, **options: Any) -> ChildPool:
-        """The same pool for jobs with these options: `connect().options(cores=4, timeout="10m").submit(...)`."""
+        """The same pool with these options for its jobs: `connect().options(cores=4, timeout="10m").submit(...)`."""
         return ChildPool({**self._options, **options})
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ChildFuture:
-        """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
+        """Run `fn(*args, **kwargs)` on a node. All keyword arguments go to the function."""
         spec = {"kind": "function", **self._function(fn)}
         [job_id] = self._submit(spec, [{"payload": _pickle((args, kwargs))}])
         return ChildFuture(job_id, read=self._value)
 
     def map(self, fn: Callable[..., Any], /, *iterables: Iterable[Any]) -> Iterator[Any]:
-        """The results of `fn` over the items, in order: a job each, in a group. All are submitted before this returns."""
+        """Iterate over the results of `fn`, in order. Each item is a job of a new group; all are submitted at once."""
         items = [{"payload": _pickle((args, {}))} for args in zip(*iterables, strict=False)]
         spec: dict[str, Any] = {"kind": "function", **self._function(fn)}
         group_id = self.group(spec["name"])
         ids: list[str] = []
-        for batch in batches(
-            items, lambda item: len(item["payload"]), count_max=_ITEMS_MAX, size_max=_BATCH_CHARS_MAX
-        ):
+        for batch in batches(items, lambda item: len(item["payload"]), count_max=_ITEMS_MAX, size_max=_BATCH_CHARS_MAX):
             ids += self._submit(spec, batch, group_id=group_id)
         return self._in_order(group_id, ids)
 
@@ -205,7 +197,7 @@ class ChildPool:
         return ChildFuture(job_id, read=_read_exit)
 
     def run(self, path: str | os.PathLike[str], args: Sequence[object] = ()) -> ChildFuture:
-        """Run a script that lies here."""
+        """Run a local script."""
         name = self._options.get("name") or Path(path).name
         source = Path(path).read_text(encoding="utf-8")
         spec = {"kind": "script", "name": name, "source": source, "argv": [str(word) for word in args]}
@@ -213,17 +205,15 @@ class ChildPool:
         return ChildFuture(job_id, read=_read_exit)
 
     def group(self, name: str) -> str:
-        """A new group for jobs that are submitted with its id: `connect().options(group=ID)`."""
+        """Create a group; submit jobs to it with `connect().options(group=ID)`."""
         return str(call("POST", "groups", {"seq": _next_number(), "name": name[:200]})["id"])
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internal
     def _function(self, fn: Callable[..., Any]) -> dict[str, Any]:
         name = str(self._options.get("name") or getattr(fn, "__qualname__", type(fn).__name__))
         return {"name": name[:200] or "function", "function": _pickle(fn)}
 
-    def _submit(
-        self, spec: dict[str, Any], items: list[dict[str, Any]], *, group_id: str | None = None
-    ) -> list[str]:
+    def _submit(self, spec: dict[str, Any], items: list[dict[str, Any]], *, group_id: str | None = None) -> list[str]:
         request = {"spec": {**spec, **_spec(self._options, spec["kind"])}, "items": items}
         request |= _terms(self._options)
         if group_id is not None:
@@ -247,8 +237,7 @@ class ChildPool:
         cursor = 0
         for job_id in ids:
             while job_id not in found:
-                path = f"groups/{group_id}/results?after={cursor}&wait_ms={_WAIT_MS}"
-                page = call("GET", path)
+                page = call("GET", f"groups/{group_id}/results?after={cursor}&wait_ms={_WAIT_MS}")
                 found |= {result["job_id"]: result for result in page["results"]}
                 cursor = page["cursor"]
             yield self._value(found.pop(job_id))
@@ -256,14 +245,14 @@ class ChildPool:
 
 @dataclass
 class ChildGroup:
-    """What `submit_compute_job_group` gives inside a job."""
+    """The result of `submit_compute_job_group` inside a job."""
 
     group_id: str
     job_ids: dict[str, str]
     futures: dict[str, ChildFuture] = field(repr=False)
 
     def drain(self) -> dict[str, Any]:
-        """Waits for all: by key, the report of each, or the ChildFailed in its place."""
+        """Wait for all jobs. Returns their reports by key; a failed job has a ChildFailed instead."""
         found: dict[str, Any] = {}
         for key, future in self.futures.items():
             try:
@@ -281,7 +270,7 @@ def submit_compute_job_group(
     name: str = "",
     **options: Any,
 ) -> ChildGroup:
-    """A job for each state, in a group of their own. Where each may run is in its state."""
+    """Submit a job for each state, in a new group. The states determine where their jobs may run."""
     merged = pool.options(**options)
     group_id = merged.group(name or job_class.__name__)
     classes = tuple(dict.fromkeys(kind for state in states for kind in values.classes_in(state)))
@@ -289,22 +278,15 @@ def submit_compute_job_group(
     futures: dict[str, ChildFuture] = {}
     for place, state in enumerate(states, start=1):
         key = state.job_key = state.job_key or f"job-{place}"
-        own = merged.options(**_places(state, merged._options))
+        given = merged._options
+        own = merged.options(
+            **{option: [*words(given.get(option, ())), *more] for option, more in placement(state).items() if more}
+        )
         spec = {"kind": "class", "name": job_class.__name__[:200], "function": function}
         payload = base64.b64encode(json.dumps([encode_state(state)]).encode()).decode()
         [job_id] = own._submit(spec, [{"key": key, "payload": payload}], group_id=group_id)
         futures[key] = ChildFuture(job_id, read=own._value)
     return ChildGroup(group_id, {key: future.job_id for key, future in futures.items()}, futures)
-
-
-def _places(state: ComputeJobState, given: Mapping[str, Any]) -> dict[str, Any]:
-    added = {
-        "tags": state.required_host_tags,
-        "exclude_tags": state.excluded_host_tags,
-        "prefer_tags": state.preferred_host_tags,
-        "exclude_hosts": (*state.excluded_host_names, *state.excluded_host_urls),
-    }
-    return {option: [*words(given.get(option, ())), *words(more)] for option, more in added.items() if more}
 
 
 def _read_exit(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,7 +299,7 @@ def _pickle(thing: Any) -> str:
     return base64.b64encode(cloudpickle.dumps(thing)).decode()
 
 
-# options, as `pool.submit` outside takes them
+# options, as for `pool.submit` outside of jobs
 
 _SAME_NEEDS = ("cores", "gpus", "host", "isolation")
 _SAME_SPEC = ("env", "allow_pickle", "checkpoints", "children")
@@ -333,7 +315,7 @@ _OPTIONS = frozenset(
 
 def _spec(options: Mapping[str, Any], kind: str) -> dict[str, Any]:
     needs = needs_of(options, _SAME_NEEDS)
-    if kind in ("function", "class"):  # what is pickled here can be loaded by the same version alone
+    if kind in ("function", "class"):  # only the same Python version can load the pickle
         needs["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
     made: dict[str, Any] = {"needs": needs} | {word: options[word] for word in _SAME_SPEC if word in options}
     made |= {word: words(options[word]) for word in _SPEC_LISTS if word in options}
@@ -360,16 +342,4 @@ def _microcredits(value: Any) -> int:
     return int(Decimal(str(value)) * 1_000_000)
 
 
-__all__ = [
-    "ChildFailed",
-    "ChildFuture",
-    "ChildGroup",
-    "ChildPool",
-    "ComputePoolError",
-    "connect",
-    "send_to_collector",
-    "submit_compute_job_group",
-]
-
-for _function in (send_to_collector,):
-    _function.__module__ = "computepool"
+send_to_collector.__module__ = "computepool"

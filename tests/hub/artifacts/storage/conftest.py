@@ -1,4 +1,4 @@
-"""Both blob stores, the same tests: a folder, and a bucket at a real S3 service."""
+"""Fixtures for both blob stores: a folder, and a bucket at a real S3 service."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, 
 
 @pytest.fixture
 def make(store_settings: dict[str, Any]) -> MakeBlobs:
-    """One more hub's view of the same store."""
+    """Another hub's view of the same store."""
     return lambda: make_blobs(Settings(**store_settings))
 
 

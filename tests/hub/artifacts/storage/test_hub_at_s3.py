@@ -1,4 +1,4 @@
-"""A hub whose artifacts are at S3: sent, read, kept and collected as on disk, by two hubs that share no folder."""
+"""Artifacts at S3: uploaded, read, kept and collected as on disk, by two hubs that share no folder."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_service_that_is_away_is_said_and_nothing_else_stops(
     async with running_hub(tmp_path, **store) as hub:
         await upload(hub.admin, b"here")
         away = make_blobs(Settings(data_dir=tmp_path, **{**store, "s3_endpoint": "http://127.0.0.1:1"}))
-        monkeypatch.setattr(hub.hub, "blobs", away)
+        monkeypatch.setattr(hub.hub.artifacts, "blobs", away)
         answer = await put(hub.admin, 0, MB)
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert "Retry-After" in answer.headers
@@ -106,7 +106,7 @@ async def test_a_service_that_is_away_is_said_and_nothing_else_stops(
 def test_what_a_hub_left_that_died_while_the_service_copied_is_given_up(
     tmp_path: Path, s3: S3Server, store: dict[str, Any]
 ) -> None:
-    """No list of objects shows it, but it is paid for."""
+    """Lists of objects do not show it, but it costs money."""
     bucket, _, prefix = store["blobs"].removeprefix("s3://").partition("/")
     client = s3.client()
 
@@ -124,9 +124,7 @@ def test_what_a_hub_left_that_died_while_the_service_copied_is_given_up(
     assert begun() == []
 
 
-@pytest.mark.parametrize(
-    "address", ["http://bucket", "s3://", "s3:///prefix", "s3://bucket?x=1", "/var/data"]
-)
+@pytest.mark.parametrize("address", ["http://bucket", "s3://", "s3:///prefix", "s3://bucket?x=1", "/var/data"])
 def test_what_is_no_bucket_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(BadRequest, match="s3://bucket/prefix"):
         build_hub(Settings(data_dir=tmp_path, blobs=address), SystemClock())

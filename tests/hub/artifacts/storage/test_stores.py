@@ -1,4 +1,4 @@
-"""What every blob store does: uploads grow at their end, are checked before they have a place, and leave nothing behind."""
+"""Every blob store: uploads grow at their end, are verified before they get a place, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def send(
-    blobs: Blobs, data: bytes, *, owner: str = "sam", step: int = 5 * MB, whole: bytes | None = None
-) -> str:
-    """In requests of their own, from wherever the upload is; the place when it is whole."""
+def send(blobs: Blobs, data: bytes, *, owner: str = "sam", step: int = 5 * MB, whole: bytes | None = None) -> str:
+    """Upload in separate requests from wherever the upload stands. Returns the place."""
     whole = data if whole is None else whole
     digest = digest_of(whole)
     while True:
@@ -45,7 +43,7 @@ def read(blobs: Blobs, place: str, start: int, length: int) -> bytes:
     reading = blobs.read(place, start=start, length=length)
     try:
         found = b""
-        while len(found) < length and (block := reading.read(MB)):
+        while len(found) < length and (block := reading.read(min(MB, length - len(found)))):
             found += block
         return found
     finally:
@@ -57,8 +55,7 @@ def places(blobs: Blobs) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("size", "step"),
-    [(0, 1), (1, 1), (1000, 250), (5 * MB, 5 * MB), (16 * MB + 17, 5 * MB), (6 * MB, 700_000)],
+    ("size", "step"), [(0, 1), (1, 1), (1000, 250), (5 * MB, 5 * MB), (16 * MB + 17, 5 * MB), (6 * MB, 700_000)]
 )
 def test_bytes_come_in_pieces_and_are_read_back_in_part(blobs: Blobs, size: int, step: int) -> None:
     data = some_bytes(size)
@@ -114,7 +111,7 @@ def test_a_wrong_upload_never_gets_a_place(make: MakeBlobs, wrong: str) -> None:
 
 
 def test_no_two_hubs_can_be_played_against_each_other(make: MakeBlobs) -> None:
-    """One hub has hashed good bytes; through the other they are replaced by bad ones; then the first is asked to finish."""
+    """One hub has hashed good bytes, which are replaced by bad ones through the other; then the first must not finish."""
     good = some_bytes(6 * MB)
     digest, bad = digest_of(good), bytes(MB)
     one, other = make(), make()
@@ -130,7 +127,7 @@ def test_no_two_hubs_can_be_played_against_each_other(make: MakeBlobs) -> None:
 
 @pytest.mark.soak
 def test_two_requests_at_once_spoil_nothing(make: MakeBlobs) -> None:
-    """Both begin at the same place, with different bytes; who finishes gets what it has hashed, or is refused."""
+    """Both begin at the same offset with different bytes; whoever finishes gets what was hashed, or is refused."""
     good = some_bytes(100_000)
     digest = digest_of(good)
     found: list[str] = []
@@ -204,6 +201,6 @@ def test_a_store_belongs_to_one_pool(make: MakeBlobs) -> None:
     assert places(make()) == [], "the mark is no artifact"
 
 
-def test_an_owner_is_no_path() -> None:
+def test_an_owners_name_cannot_be_a_path() -> None:
     assert owner_key("../../etc") != owner_key("../../etd")
     assert owner_key("../../etc").isalnum()

@@ -48,7 +48,7 @@ class S3Server:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a hub is told; `blobs` is missing."""
+        """Settings of a hub, without `blobs`."""
         return {
             "s3_endpoint": self.endpoint,
             "s3_region": "us-east-1",
@@ -67,7 +67,7 @@ class S3Server:
         )
 
     def fresh(self) -> str:
-        """The address of a store of its own: a folder, because every bucket takes volumes of the service."""
+        """The address of a new store: a folder, because every bucket takes volumes of the service."""
         return f"s3://{_BUCKET}/pool/{next(self._names)}"
 
     def _make_bucket(self) -> None:

@@ -1,11 +1,1 @@
-"use client";
-import { Suspense } from "react";
-import { AddNode } from "@/components/nodes/add-node";
-
-export default function AddNodePage() {
-  return (
-    <Suspense>
-      <AddNode />
-    </Suspense>
-  );
-}
+export { AddNode as default } from "@/components/nodes/add-node";

@@ -1,30 +1,33 @@
 """Level `namespace`: bubblewrap with namespaces, a seccomp filter and an unprivileged uid.
 
-Owns bubblewrap's arguments and what the job's file system looks like. Never runs bubblewrap as uid 0: there
-the uid inside is only a name, and the job could write /proc/sys/kernel/core_pattern, which is root on the
-host.
+Owns bubblewrap's arguments and what the job's file system looks like. Never runs bubblewrap as uid 0: the uid inside would
+be a mere name, and the job could write /proc/sys/kernel/core_pattern, which makes it root on the host.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Exit, Probe, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.base import MIB, Exit, SandboxError
 from computepool.agent.sandbox.interior import WORK, BoxedSandbox, hidden_files, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.sandbox import Command
-from computepool.agent.sandbox.selftest.probing import run_true
-from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, python
 from computepool.agent.sandbox.supervise import Process, read_wait_status, unwrap_signal
 from computepool.core.isolation import Level
 
-#: The last numbers that the launcher leaves to the job's side; bubblewrap closes them before the job starts.
+#: The highest numbers that the launcher leaves free; bubblewrap closes them before the job starts.
 _SECCOMP_FD, _STATUS_FD, _ARGS_FD = range(JOB_FD_MAX + 1, FIRST_OWN_FD)
 _NOBODY = 65534
 _FAILED = "bubblewrap could not make the sandbox; see the job's stderr"
+_TRY_S = 10.0
 
 _ISOLATION = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
@@ -39,46 +42,39 @@ class BubblewrapSandbox(BoxedSandbox):
     uid_inside = _NOBODY
 
     def __init__(self, config: SandboxConfig) -> None:
+        self.program = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
+        if not self.program:
+            raise SandboxError("bubblewrap is not installed", fix="sudo apt install bubblewrap")
+        devices = devices_folder(config.cache_dir)
+        self.footprint = replace(self.footprint, devices=devices)
         super().__init__(config)
-        self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
         self._filter = seccomp.program()
-        self._fixed = _as_file([*_ISOLATION, *_system_mounts(self._system)])
-
-    def probe(self) -> Probe:
-        if not self._bwrap:
-            return Probe(ok=False, reason="bubblewrap is not installed", fix="sudo apt install bubblewrap")
-        found = f"{self._bwrap}, limits by {self.limits_kind}"
-        return run_true(self, found=found)
-
-    def _require(self, policy: SandboxPolicy) -> None:
-        if not self._bwrap:
-            raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
+        own_dev = ("--dev", "/dev")
+        shared_dev = own_dev if devices is None else ("--dev-bind", devices, "/dev")
+        self._fixed, self._fixed_with_cards = (
+            _as_file([*_ISOLATION, *_system_mounts(self._system, dev=dev)]) for dev in (shared_dev, own_dev)
+        )
 
     def _start(self, slot: Slot, command: Command) -> Process:
         status = slot.memory_file("status")
         settings = slot.memory_file("arguments")
-        # Not on the command line: everybody on the host can read that, and the job can read bubblewrap's.
-        os.pwrite(settings, self._fixed + _as_file(self._arguments(command)), 0)
-        own = {
-            _SECCOMP_FD: slot.memory_file("seccomp", self._filter),
-            _STATUS_FD: status,
-            _ARGS_FD: settings,
-        }
+        # Not on the command line: every user of the host can read that, and the job can read bubblewrap's.
+        fixed = self._fixed_with_cards if command.policy.gpus else self._fixed
+        os.pwrite(settings, fixed + _as_file(self._arguments(command)), 0)
+        own = {_SECCOMP_FD: slot.memory_file("seccomp", self._filter), _STATUS_FD: status, _ARGS_FD: settings}
 
         def read_ending(wait_status: int) -> Exit:
-            return _read_ending(wait_status, status) or self._start_failure(command, otherwise=_FAILED)
+            return _read_ending(wait_status, status) or self._start_failure(command, node_error=_FAILED)
 
-        process = Process(
-            self._pool, slot, limits=command.limits, workdir=command.workdir, read_ending=read_ending
-        )
+        process = Process(self._pool, slot, limits=command.limits, workdir=command.workdir, read_ending=read_ending)
         policy = command.policy
         fds = {**command.streams, **policy.fds, **own}
-        argv = [self._bwrap, "--args", str(_ARGS_FD), "--", *command.argv]
+        argv = [self.program, "--args", str(_ARGS_FD), "--", *command.argv]
         slot.start(argv, {}, fds=fds, cwd=None, fence=policy.fence)
         return process
 
     def _arguments(self, command: Command) -> Iterator[str]:
-        """What follows the fixed ones, in the order of the mounts; the last word on / and /dev is that they are read-only."""
+        """Arguments after the fixed ones, in the order of the mounts; / and /dev become read-only last."""
         policy, tmp_bytes = command.policy, str(command.limits.tmp_mb * MIB)
         yield from ("--size", tmp_bytes, "--tmpfs", "/tmp", "--size", tmp_bytes, "--tmpfs", "/dev/shm")
         for inside, outside in self._read_only(policy).items():
@@ -86,29 +82,48 @@ class BubblewrapSandbox(BoxedSandbox):
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
         yield from ("--bind", str(command.workdir), WORK, "--chdir", WORK)
-        yield from ("--remount-ro", "/", "--remount-ro", "/dev")
+        yield from ("--remount-ro", "/")
+        if policy.gpus or self.footprint.devices is None:
+            yield from ("--remount-ro", "/dev")
         for name, value in self._env(policy).items():
             yield from ("--setenv", name, value)
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
 
 
+def devices_folder(cache_dir: Path) -> str | None:
+    """The folder where launchers may make /dev once for all their jobs; None if bubblewrap has to make it for each job.
+
+    A launcher tries it, in a mount namespace of its own: only real root may make devices, and not everywhere.
+    """
+    if os.geteuid() != 0:
+        return None
+    folder = cache_dir / "dev"
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    command = [python(), "-I", "-S", launcher.__file__, launcher.TRY_DEVICES, str(folder)]
+    try:
+        subprocess.run(command, check=True, env={}, cwd="/", capture_output=True, timeout=_TRY_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return str(folder)
+
+
 def _as_file(arguments: Iterable[str]) -> bytes:
-    """As bubblewrap reads them from a file."""
+    """The arguments as bubblewrap reads them from a file."""
     return os.fsencode("".join([f"{argument}\0" for argument in arguments]))
 
 
 def _read_ending(wait_status: int, status_fd: int) -> Exit | None:
-    """How the job ended; None if it never started, because then bubblewrap recorded no exit code."""
+    """How the job ended; None if it never started: then bubblewrap has recorded no exit code."""
     if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
         return None
     return unwrap_signal(read_wait_status(wait_status))
 
 
-def _system_mounts(folders: Mapping[str, str]) -> Iterator[str]:
+def _system_mounts(folders: Mapping[str, str], *, dev: Sequence[str]) -> Iterator[str]:
     for path, target in system_links().items():
         yield from ("--symlink", target, path)
     for inside, outside in folders.items():
         yield from ("--ro-bind", outside, inside)
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--proc", "/proc", *dev)
     for path in hidden_files():
         yield from ("--dev-bind", "/dev/null", path)

@@ -1,8 +1,8 @@
 """Level `container`: the job runs in a container made by runc, the program behind Docker and podman.
 
-Owns what differs from gvisor.py, which starts jobs in the same way. It does not use the engines: they add a daemon or a
-monitor, a cgroup of their own and 150 ms to each start, Docker cannot pass on the descriptors that workers need, and the
-isolation is runc's in any case. It runs without root, with the slot's uid.
+Owns what differs from gvisor.py, which starts jobs in the same way. It does not use Docker or podman: they add a daemon or
+a monitor, a cgroup of their own and 150 ms to each start, Docker cannot pass on the descriptors that workers need, and the
+isolation is runc's in any case. runc runs without root, with the slot's uid.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.sandbox.backends.gvisor import LOG_FD, GvisorSandbox
-from computepool.agent.sandbox.backends.runsc import Missing, Runsc, ask
-from computepool.agent.sandbox.base import SandboxPolicy
+from computepool.agent.sandbox.backends.runsc import ask
+from computepool.agent.sandbox.base import SandboxError, SandboxPolicy
 from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.slots import Footprint
 from computepool.agent.sandbox.supervise import Process
 from computepool.core.isolation import Level
 
-#: Where engines put it.
+#: Where Docker and podman put it.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIX = "install runc, which comes with Docker and with podman: sudo apt install runc"
 _OLDEST = (1, 1)
-#: The first process of a container ignores the signals that it sends itself; so the job is the second.
+#: The first process of a container ignores signals that it sends to itself, so the job is the second.
 _INIT = ("/bin/sh", "-c", '"$@"; exit $?', "init")
-_SHELL_SAYS = (126, 127)
 _FIRST_FD = 3
-#: As the engines do it: what tells about the host, and what could change it if everything else failed.
+#: As Docker does it: files that reveal the host, and files that could change it if everything else failed.
 _MASKED = (
     "/proc/acpi", "/proc/kcore", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
     "/proc/timer_stats",
@@ -45,14 +44,15 @@ class ContainerSandbox(GvisorSandbox):
     footprint = Footprint(pids=32, processes=3, memory_mb=32, limits_inside=True)
     process = Process
     not_started = 1  #: the job's own exit code may be the same, but then the log is empty
-    doubtful = _SHELL_SAYS
-    _ways = "rootless"
+    ambiguous_codes = (126, 127)  #: the shell's, for a command that it cannot run
 
-    def _find(self) -> Runsc | Missing:
+    def _find_program(self) -> tuple[str, str]:
         path = shutil.which("runc", path=_PATH)
-        return Missing("runc is not installed", _FIX) if path is None else _judge(path)
+        if path is None:
+            raise SandboxError("runc is not installed", _FIX)
+        return path, f"{path} of {_usable_version(path)}, rootless"
 
-    def cards_reason(self) -> str:
+    def _cards_reason(self) -> str:
         return "that was never tried"
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
@@ -63,9 +63,7 @@ class ContainerSandbox(GvisorSandbox):
             if limit["type"] == "RLIMIT_NPROC":
                 limit["soft"] = limit["hard"] = limit["hard"] + 1  # The first process is not the job's.
             elif limit["type"] == "RLIMIT_AS":
-                limit["type"] = (
-                    "RLIMIT_DATA"  # A real kernel counts what is written; runc itself reserves more.
-                )
+                limit["type"] = "RLIMIT_DATA"  # The host's kernel counts what is written; runc itself reserves more.
         linux = spec["linux"]
         linux["namespaces"].append({"type": "user"})
         linux["uidMappings"] = [{"containerID": 0, "hostID": uid, "size": 1}]
@@ -82,18 +80,19 @@ class ContainerSandbox(GvisorSandbox):
         last = max(policy.fds, default=_FIRST_FD - 1)
         return dict.fromkeys(range(_FIRST_FD, last + 1)) | dict(policy.fds)
 
-    def _command(self, program: str, folder: Path, policy: SandboxPolicy) -> list[str]:
+    def _command(self, folder: Path, policy: SandboxPolicy) -> list[str]:
         log = ["--log", f"/proc/self/fd/{LOG_FD}", "--log-format", "json"]
         passed = f"--preserve-fds={len(self._fds(policy))}"
-        return [program, *log, "--root", str(folder), "run", passed, "--bundle", str(folder), "job"]
+        return [self._path, *log, "--root", str(folder), "run", passed, "--bundle", str(folder), "job"]
 
 
 @functools.lru_cache(maxsize=4)
-def _judge(path: str) -> Runsc | Missing:
-    version = ask(path, "--version")
-    if not version:
-        return Missing(f"{path} does not run", _FIX)
-    found = re.search(r"version (\d{1,9})\.(\d{1,9})\S*", version)
+def _usable_version(path: str) -> str:
+    """Raises SandboxError if this runc is too old or does not run."""
+    output = ask(path, "--version")
+    if not output:
+        raise SandboxError(f"{path} does not run", _FIX)
+    found = re.search(r"version (\d{1,9})\.(\d{1,9})\S*", output)
     if found is None or (int(found[1]), int(found[2])) < _OLDEST:
-        return Missing(f"{path} is older than {'.'.join(map(str, _OLDEST))}", _FIX)
-    return Runsc(path, found[0].removeprefix("version "))
+        raise SandboxError(f"{path} is older than {'.'.join(map(str, _OLDEST))}", _FIX)
+    return found[0].removeprefix("version ")

@@ -1,7 +1,7 @@
 """Level `process`: the job is a plain process with limits, in a cgroup and a session of its own.
 
-For the owner's own jobs and for submitters the owner trusts. It hides nothing: such a job sees the host's
-files and network as its user does. Limits, usage and the killing of the whole tree are those of every level.
+For the owner's own jobs and for submitters the owner trusts. It hides nothing: such a job sees the host's files and
+network as its user does. Limits, usage and the killing of the whole tree are the same as at every other level.
 """
 
 from __future__ import annotations
@@ -10,25 +10,19 @@ import contextlib
 import os
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Probe, SandboxPolicy
+from computepool.agent.sandbox.base import SandboxPolicy
 from computepool.agent.sandbox.sandbox import Command, Sandbox
-from computepool.agent.sandbox.selftest.probing import run_true
 from computepool.agent.sandbox.slots import Footprint, Slot
 from computepool.agent.sandbox.supervise import Process, read_wait_status
 from computepool.core.isolation import Level
 
 #: The job's TMPDIR, in its work folder so that it is measured and removed with it.
 _TMP = ".tmp"
-#: Where there is no runtime.
-HOST_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class ProcessSandbox(Sandbox):
     level = Level.PROCESS
     footprint = Footprint(pids=1)  # the launcher
-
-    def probe(self) -> Probe:
-        return run_true(self, found=f"limits by {self.limits_kind}")
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         return str(host)
@@ -40,9 +34,7 @@ class ProcessSandbox(Sandbox):
             os.mkdir(tmp, 0o700)
         if slot.uid is not None:
             os.chown(tmp, slot.uid, slot.uid, follow_symlinks=False)
-        process = Process(
-            self._pool, slot, limits=command.limits, workdir=workdir, read_ending=read_wait_status
-        )
+        process = Process(self._pool, slot, limits=command.limits, workdir=workdir, read_ending=read_wait_status)
         folder = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fds = {**command.streams, **policy.fds}
@@ -53,6 +45,5 @@ class ProcessSandbox(Sandbox):
 
     def _env(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         runtime = self.config.runtime
-        env = runtime.env(str(runtime.path)) if runtime else {"PATH": HOST_PATH}
-        env |= {"HOME": str(workdir), "LANG": "C.UTF-8", "TMPDIR": f"{workdir}/{_TMP}"}
-        return env | dict(policy.env)
+        own = {"HOME": str(workdir), "LANG": "C.UTF-8", "TMPDIR": f"{workdir}/{_TMP}"}
+        return runtime.env(str(runtime.path)) | own | dict(policy.env)

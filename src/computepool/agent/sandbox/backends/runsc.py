@@ -1,4 +1,4 @@
-"""The program runsc (gVisor): its path, its version check, and the bundle from which it runs a job.
+"""The program runsc (gVisor): where it is, whether it is new enough, and the bundle from which it runs a job.
 
 Owns the flags and the OCI configuration. Knows nothing of slots or of how a job ends.
 """
@@ -16,30 +16,30 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Limits
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError
 from computepool.agent.sandbox.interior import WORK, building, system_links
 
-#: Where scripts/install-runsc.sh puts it for all users. What is on PATH comes first if it is new enough.
+#: Where scripts/install-runsc.sh puts it for all users. One on PATH comes first if it is new enough.
 FOLDER = "/usr/local/lib/computepool"
-#: Older ones have no systrap, break `stat` on new kernels and take the host's /dev/null for themselves.
+#: Older ones lack systrap, break `stat` on new kernels and take the host's /dev/null for themselves.
 OLDEST = "20240101"
 
-#: Rootless: everything of it runs as the user that starts it, in namespaces of its own. No cgroups, because the agent's
-#: own one is around it. systrap needs neither KVM nor ptrace. Without overlays nothing is written beside the rootfs.
-#: directfs would let the user-space kernel open the host's files by itself; without it only its gofer can.
+#: Rootless: every part of it runs as the user that starts it, in namespaces of its own. No cgroups, because it is in the
+#: agent's own. systrap needs neither KVM nor ptrace. Without overlays nothing is written beside the rootfs. directfs would
+#: let the user-space kernel open the host's files by itself; without it only its gofer can.
 FLAGS = (
     "--rootless", "--network=none", "--ignore-cgroups", "--platform=systrap", "--overlay2=none", "--directfs=false",
     "--host-uds=none", "--host-fifo=none", "--oci-seccomp", "--log-format=json",
 )  # fmt: skip
 
-#: The job's user inside. Rootless there is one uid on the outside (the slot's, never root), and the files of the work
-#: folder can belong to no other one inside. It has no capabilities and cannot get any.
+#: The job's user inside. Rootless there is one uid outside (the slot's, never root), and inside the files of the work
+#: folder can only belong to this one. It has no capabilities and cannot get any.
 UID = 0
 
 _CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
 _EMPTY_FOLDERS = ("usr", "etc", "proc", "dev", "sys", "tmp", "run", "var/tmp", WORK.strip("/"))
 _ANSWER_S = 10.0
-#: Address space that a process may reserve beyond the memory limit, where there is no cgroup.
+#: Address space that a process may reserve beyond the memory limit if there is no cgroup.
 _RESERVED_MB = 512
 
 
@@ -50,20 +50,14 @@ class Runsc:
     release: str
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    reason: str
-    fix: str
-
-
 _FIX = (
     "install runsc (gVisor) of 2024 or later: Debian 13's package runsc, or on Debian 12 "
     f"`sudo scripts/install-runsc.sh {FOLDER}` of ComputePool's sources"
 )
 
 
-def find() -> Runsc | Missing:
-    """The first on PATH that will do, else the one that our script installed."""
+def find() -> Runsc:
+    """The first on PATH that is usable, else the one that our script installed. Raises SandboxError."""
     folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), FOLDER]
     paths = [os.path.join(folder, "runsc") for folder in dict.fromkeys(folders) if os.path.isabs(folder)]
     reasons = []
@@ -73,25 +67,25 @@ def find() -> Runsc | Missing:
             if isinstance(judged, Runsc):
                 return judged
             reasons.append(judged)
-    return Missing("; ".join(reasons) or "runsc (gVisor) is not installed", _FIX)
+    raise SandboxError("; ".join(reasons) or "runsc (gVisor) is not installed", _FIX)
 
 
 @functools.lru_cache(maxsize=16)
 def _judge(path: str, modified_ns: int) -> Runsc | str:
-    """The program, or the reason why it is not usable. Cached by path and modification time."""
+    """The program, or why it is not usable. Cached by path and modification time."""
     found = re.search(r"\b(20\d{6})\b", ask(path, "--version"))
     if found is None:
         return f"{path} does not tell its version"
     release = found.group(1)
     if release < OLDEST:
-        return f"{path} is of {release[:4]}, and 2024 is the oldest that will do"
+        return f"{path} is of {release[:4]}, and 2024 is the oldest that is usable"
     if "systrap" not in ask(path, "help", "platforms").split():
         return f"{path} has no platform systrap"
     return Runsc(path, release)
 
 
 def ask(*command: str) -> str:
-    """What a program prints; empty if it does not run."""
+    """The output of a program; empty if it does not run."""
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_ANSWER_S, check=False, stdin=subprocess.DEVNULL
@@ -102,7 +96,7 @@ def ask(*command: str) -> str:
 
 
 def nvproxy_reason(path: str, driver: str) -> str:
-    """Why this runsc cannot pass on cards of this driver; empty if it can. It supports exact versions only."""
+    """Why this runsc cannot pass on cards of this driver; empty if it can. It supports only exact versions."""
     if not driver:
         return "there is no NVIDIA driver, and runsc passes on no other cards"
     known = ask(path, "nvproxy", "list-supported-drivers").split()
@@ -119,7 +113,7 @@ def _version(text: str) -> tuple[int, ...]:
 def rootfs(cache_dir: Path, places: Mapping[str, Path]) -> Path:
     """An empty root with the folders (or files) to mount on. `places`: path inside -> what is mounted there.
 
-    The job sees it read-only. runsc would make missing mount points by itself, on the host's side.
+    The job sees it read-only. runsc itself would create missing mount points in the host's folder.
     """
     kinds = {place: outside.is_file() for place, outside in places.items()}
     links = system_links()
@@ -159,11 +153,11 @@ def configuration(
         "CORE": 0,
         "NOFILE": max(64, limits.open_files),
         "NPROC": limits.pids,
-        # A file system of its own is full first, and says so more gently.
+        # A work folder with a file system of its own must be full first: ENOSPC is kinder than a signal.
         "FSIZE": limits.disk_mb * MIB * (2 if os.path.ismount(workdir) else 1),
     }
     if memory_inside:
-        # gVisor counts nothing but address space, of which programs reserve more than they use.
+        # gVisor counts only address space, of which programs reserve more than they use.
         rlimits["AS"] = (limits.memory_mb + _RESERVED_MB) * MIB
     return {
         "ociVersion": "1.0.0",
@@ -176,9 +170,7 @@ def configuration(
             "cwd": WORK,
             "noNewPrivileges": True,
             "capabilities": {name: [] for name in _CAPABILITY_SETS},
-            "rlimits": [
-                {"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in rlimits.items()
-            ],
+            "rlimits": [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in rlimits.items()],
         },
         "mounts": _mounts(read_only, workdir, limits),
         "linux": {
@@ -206,7 +198,7 @@ def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list
     tmp = f"size={limits.tmp_mb * MIB}"
     return [
         {"destination": "/proc", "type": "proc", "source": "proc"},
-        # Not read-only: gVisor would then refuse to write to /dev/null too. It heeds no size here; what a job puts there
+        # Not read-only: gVisor would then refuse to write to /dev/null too. It ignores a size here; what a job puts there
         # counts as its memory.
         _tmpfs("/dev", "mode=0755"),
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
@@ -222,9 +214,4 @@ def _tmpfs(destination: str, *options: str) -> dict[str, Any]:
 
 
 def _bind(source: str, destination: str, mode: str) -> dict[str, Any]:
-    return {
-        "destination": destination,
-        "type": "bind",
-        "source": source,
-        "options": ["rbind", mode, "nosuid", "nodev"],
-    }
+    return {"destination": destination, "type": "bind", "source": source, "options": ["rbind", mode, "nosuid", "nodev"]}

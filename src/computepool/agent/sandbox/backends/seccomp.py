@@ -1,9 +1,8 @@
-"""The seccomp filter of a job: a classic BPF program built with the standard library alone.
+"""The seccomp filter of a job: a classic BPF program, built with the standard library alone.
 
-Owns the list of refused system calls and their numbers. It is a deny-list on purpose: jobs are arbitrary
-programs, and what is listed is what reaches outside the namespaces (keyrings, VSOCK, bpf, mounts, tracing)
-or is a known source of kernel holes. A denied call fails with an errno instead of killing, because programs
-probe.
+It is a deny-list on purpose, because jobs are arbitrary programs. It lists the system calls that reach outside the
+namespaces (keyrings, VSOCK, bpf, mounts, tracing) or are a known source of kernel vulnerabilities. A denied call fails with
+an errno instead of killing the job, because programs probe for calls.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: name -> (x86_64, aarch64); None where the architecture has no such call.
+#: Name -> numbers on x86_64 and aarch64; None if the architecture has no such call.
 DENIED: dict[str, tuple[int | None, int | None]] = {
     "_sysctl": (156, None), "acct": (163, 89), "add_key": (248, 217), "adjtimex": (159, 171),
     "bpf": (321, 280), "chroot": (161, 51), "clock_adjtime": (305, 266), "clock_settime": (227, 112),
@@ -40,19 +39,16 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "ustat": (136, None), "vhangup": (153, 58),
 }  # fmt: skip
 
-#: Families a job may open. NETLINK, VSOCK (the hypervisor's channel), PACKET, ALG and the rest are refused.
+#: The families of sockets that a job may open. NETLINK, VSOCK (the hypervisor's channel), PACKET and the rest are refused.
 SOCKET_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
-#: Families that any kernel knows; gVisor itself knows six of them.
+#: More than any kernel knows.
 _FAMILIES_COUNT = 64
 
-#: Terminal ioctls that type into the owner's terminal or load line disciplines.
+#: ioctls that type into the owner's terminal or load line disciplines.
 DENIED_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
 
-#: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. (NEWTIME exists only for unshare and
-#: clone3.)
-CLONE_NEW_MASK = (
-    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
-)
+#: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. (NEWTIME exists only for unshare and clone3.)
+CLONE_NEW_MASK = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +66,12 @@ ARCHES = {
     "aarch64": Arch(audit=0xC000_00B7, column=1, clone=220, socket=198, socketpair=199, ioctl=29),
 }
 _CLONE3 = 435
-#: x32 calls carry this bit; they would slip past a filter that compares x86_64 numbers.
+#: x32 calls have this bit; they would evade a filter that compares x86_64 numbers.
 _X32_BIT = 0x4000_0000
 
 _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
-#: Offsets in struct seccomp_data; arguments are 64 bit, little-endian, of which int arguments use the low
-#: half.
+#: Offsets in struct seccomp_data. Arguments have 64 bits, little-endian; an int is the lower half.
 _NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24
 
 #: The part of a register that an int argument uses.
@@ -96,10 +91,10 @@ def program(machine: str | None = None) -> bytes:
 
 
 def oci() -> dict[str, Any]:
-    """The same filter as an OCI configuration, which gVisor applies to the job's calls.
+    """The same filter as an OCI configuration, for gVisor and runc.
 
-    gVisor always refuses with EPERM, whatever errno the configuration names. A call that only a tracer could let
-    through fails with ENOSYS where there is none: that is what clone3 needs, and ptrace is refused.
+    gVisor refuses with EPERM, whatever errno the configuration names. But clone3 must fail with ENOSYS, as a call does that
+    is left to a tracer if there is none. No tracer can come, because ptrace is refused.
     """
     machine = platform.machine()
     column = ARCHES[machine].column
@@ -124,18 +119,18 @@ def _oci_rule(names: list[str], argument: int, *, mask: int, value: int) -> dict
 
 def _instructions(arch: Arch) -> Iterator[_Instruction]:
     yield (_LOAD, 0, 0, _ARCH)
-    yield from _unless_equal(arch.audit, _KILL_PROCESS)
+    yield (_JEQ, 1, 0, arch.audit)
+    yield (_RET, 0, 0, _KILL_PROCESS)
     yield (_LOAD, 0, 0, _NR)
     if arch.column == 0:
         yield (_JGE, 0, 1, _X32_BIT)
         yield _refuse(errno.ENOSYS)
-    for numbers in DENIED.values():
-        number = numbers[arch.column]
-        if number is not None:
-            yield (_JEQ, 0, 1, number)
-            yield _refuse(errno.EPERM)
-    # glibc falls back from clone3 to clone on ENOSYS, and clone's flags are in a register, where BPF can
-    # see them.
+    denied = [number for numbers in DENIED.values() if (number := numbers[arch.column]) is not None]
+    # All jump to one refusal behind them: a short filter, because the kernel checks and translates it twice for each job.
+    for left, number in zip(reversed(range(len(denied))), denied, strict=True):
+        yield (_JEQ, left, 0 if left else 1, number)
+    yield _refuse(errno.EPERM)
+    # On ENOSYS glibc falls back from clone3 to clone, whose flags are in a register, where BPF can see them.
     yield (_JEQ, 0, 1, _CLONE3)
     yield _refuse(errno.ENOSYS)
     yield from _check_arguments(arch)
@@ -163,11 +158,6 @@ def _check_arguments(arch: Arch) -> Iterator[_Instruction]:
         yield (_JEQ, count - index, 0, command)
     yield (_RET, 0, 0, _ALLOW)
     yield _refuse(errno.EPERM)
-
-
-def _unless_equal(value: int, action: int) -> Iterator[_Instruction]:
-    yield (_JEQ, 1, 0, value)
-    yield (_RET, 0, 0, action)
 
 
 def _refuse(number: int) -> _Instruction:

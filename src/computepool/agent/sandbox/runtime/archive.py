@@ -1,4 +1,4 @@
-"""Exports a runtime to a tar file and imports it on another node, where it is verified before use."""
+"""Exports a runtime to a tar file, and imports one, which is verified before use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, runtime
 from computepool.agent.sandbox.runtime.runtime import Runtime, RuntimeRecipe
-from computepool.protocol.filenames import check_name
+from computepool.protocol.files import check_name
 
 _DIGEST_LENGTH = 64
 
 
 def write(made: Runtime, file: Path) -> None:
-    """Write a reproducible archive with everything below one folder named by the digest."""
+    """Write a reproducible archive. Everything in it is below one folder, which is named by the digest."""
     made.verify()
     with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted(made.root.rglob("*")):
@@ -24,7 +24,7 @@ def write(made: Runtime, file: Path) -> None:
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             member.mtime = int(member.mtime)
-            if member.islnk():  # Two names of one file on this disk are two files elsewhere.
+            if member.islnk():  # A hard link becomes a file of its own.
                 member.type, member.linkname, member.size = tarfile.REGTYPE, "", path.stat().st_size
             if member.isreg():
                 with path.open("rb") as content:
@@ -33,8 +33,8 @@ def write(made: Runtime, file: Path) -> None:
                 archive.addfile(member)
 
 
-def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
-    """Unpack, verify and activate a runtime. Raises SandboxError if it is not usable."""
+def read(cache_dir: Path, file: Path, recipe: RuntimeRecipe) -> Runtime:
+    """Unpack, verify and select a runtime. Raises SandboxError if it is not usable."""
     store = runtime.open_store(cache_dir)
     with runtime.lock(store), runtime.building_folder(store) as building:
         try:
@@ -46,7 +46,7 @@ def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
         if found != claimed:
             raise SandboxError(f"{file} was changed: it claims digest {claimed[:12]} and has {found[:12]}")
         made = runtime.load(store, found) or runtime.adopt(store, building)
-        runtime.load_chosen(store, wish, made.digest)
+        runtime.load_chosen(store, recipe, made.digest)
         (store / runtime.CHOSEN).write_text(f"{made.digest}\n")
     return made
 

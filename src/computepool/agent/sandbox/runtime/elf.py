@@ -1,6 +1,6 @@
-"""Shared libraries that a program needs, and their paths on this machine: read from ELF files, without running them.
+"""The shared libraries that a program needs, and where the loader searches for them; runs no program to find out.
 
-Owns the reading of ELF headers (64 bits, little-endian: every machine that a node runs on) and the loader's search.
+Reads ELF headers with 64 bits, little-endian, as on every machine that a node runs on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 _MAGIC = b"\x7fELF\x02\x01"
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
-_HEADER = struct.Struct("<32xQ14xHH4x")  # where the program headers are, the size of one, how many
+_HEADER = struct.Struct("<32xQ14xHH4x")  # offset, size and number of the program headers
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _ENTRY = struct.Struct("<qQ")
 _CONFIGURED = Path("/etc/ld.so.conf")
@@ -27,12 +27,12 @@ class ElfNeeds:
     #: The loader that the kernel starts; empty in libraries and in static programs.
     interpreter: str = ""
     libraries: tuple[str, ...] = ()
-    #: Where the file itself says that its libraries are.
+    #: Folders of libraries that the file itself names.
     folders: tuple[str, ...] = ()
 
 
 def needs(path: Path) -> ElfNeeds | None:
-    """What the file needs; None if it is not a complete ELF file."""
+    """The needs of the file; None if it is not a complete ELF file."""
     with path.open("rb") as opened:
         if os.fstat(opened.fileno()).st_size < 64 or opened.read(len(_MAGIC)) != _MAGIC:
             return None
@@ -71,7 +71,7 @@ def _read(data: mmap.mmap, path: Path) -> ElfNeeds:
 
 
 def search_folders() -> list[Path]:
-    """Where the loader searches for libraries, in its order."""
+    """The folders in which the loader searches for libraries, in its order."""
     triple = f"{platform.machine()}-linux-gnu"
     built_in = [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
     folders = dict.fromkeys([*_configured_folders(_CONFIGURED), *map(Path, built_in)])

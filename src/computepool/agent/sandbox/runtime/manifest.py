@@ -1,7 +1,7 @@
 """The manifest of a file tree, and its digest.
 
-The canonical manifest has kind, path, mode, size and SHA-256 of each entry, in the order of the paths; its SHA-256 is the
-tree's digest. The stamp recognises an unchanged tree without reading it.
+The manifest has kind, path, mode, size and SHA-256 of each entry, in the order of the paths; its SHA-256 is the tree's
+digest. The stamp recognises an unchanged tree without reading its files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RuntimeSummary:
 
 
 def summarise(root: Path) -> RuntimeSummary:
-    """Read the whole tree."""
+    """Read the whole tree. Raises SandboxError if it holds anything but files, folders and links."""
     rows = []
     files = size = 0
     for path, info in _entries(root):
@@ -39,7 +39,9 @@ def summarise(root: Path) -> RuntimeSummary:
         elif kind == stat.S_IFLNK:
             rows.append(["link", path, os.readlink(root / path)])
         elif kind == stat.S_IFREG:
-            rows.append(["file", path, mode, info.st_size, _sha256(root / path)])
+            with os.fdopen(os.open(root / path, _READ), "rb") as opened:
+                sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+            rows.append(["file", path, mode, info.st_size, sha256])
             files += 1
             size += info.st_size
         else:
@@ -49,20 +51,20 @@ def summarise(root: Path) -> RuntimeSummary:
 
 
 def stamp(root: Path) -> str:
-    """Changes with any change of the tree, because the kernel sets change times, and with each boot,
-    because a power failure can lose what a file held and leave its times.
+    """Changes whenever the tree changes, because the kernel sets change times.
+
+    It also changes with each boot, because a power failure can lose the content of a file and keep its times.
     """
-    digest = hashlib.sha256(_boot().encode())
+    boot_id = _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
     rows = [
         f"{path}\0{info.st_mode} {info.st_size} {info.st_ino} {info.st_mtime_ns} {info.st_ctime_ns}\n"
         for path, info in _entries(root)
     ]
-    digest.update("".join(sorted(rows)).encode())
-    return digest.hexdigest()
+    return hashlib.sha256((boot_id + "".join(sorted(rows))).encode()).hexdigest()
 
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below `root`: path relative to it, and status; no link is followed."""
+    """Relative path and status of everything below `root`; follows no link."""
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -72,16 +74,3 @@ def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                 yield path, entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(path)
-
-
-def _sha256(path: Path) -> str:
-    fd = os.open(path, _READ)
-    with os.fdopen(fd, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _boot() -> str:
-    try:
-        return _BOOT_ID.read_text()
-    except OSError:
-        return ""

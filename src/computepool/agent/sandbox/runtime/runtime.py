@@ -1,7 +1,7 @@
 """The runtime of jobs: a root file system with Python, identified by its content, cached, and read-only for jobs.
 
-Owns the folder `runtimes` of a cache: one tree per digest, which tree belongs to which recipe, what is checked before
-use, and when a tree is removed. tree.py builds the content; manifest.py computes the digest.
+Owns the folder `runtimes` of a cache: one tree per digest, which tree belongs to which recipe, the checks before use, and
+when a tree is removed. tree.py builds the content; manifest.py computes the digest.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from computepool.agent.sandbox.scratch import open_lock, remove_tree
 
 #: Where a job finds its Python.
 INSIDE = tree.PYTHON
-#: Part of every wish: change it when the layout changes.
+#: Part of every recipe: change it when the layout changes.
 _FORMAT = 2
-_FOLDER = "runtimes"
-#: In the tree, and so a part of its name: what it was made for.
+#: In the tree, and so part of its digest: what the tree was made for.
 _FACTS = Path("usr/share/computepool/runtime.json")
-#: The digest of a tree that the owner imported and that is used instead of one made here.
+#: Holds the digest of a tree that the owner imported, to be used instead of one made here.
 CHOSEN = "chosen"
-#: Trees that are kept though nobody uses them now: the one before an update.
+#: The number of trees that are kept though nobody uses them: the one before an update.
 _KEPT_UNUSED = 1
-#: Runtimes that this process uses: nobody may remove them. The kernel drops the locks with the process.
+#: Locks of the trees that this process uses: nobody may remove those. The kernel drops the locks with the process.
 _held: dict[Path, int] = {}
 
 
@@ -46,21 +45,18 @@ class Runtime:
     root: Path
     #: SHA-256 of its manifest.
     digest: str
-    files: int
-    size: int
-    #: The interpreter was built against libraries of its own that came along.
-    own_libraries: bool = False
-    #: Digest of what is in site-packages.
-    packages: str = ""
+    #: The interpreter was built against libraries of its own, which are in the tree.
+    own_libraries: bool
+    #: Digest of site-packages.
+    packages: str
 
     @property
     def path(self) -> Path:
-        """Python's home on the host; at INSIDE where the level has mounts."""
+        """Python's home on the host. A sandbox with mounts shows it at INSIDE."""
         return self.root / INSIDE.lstrip("/")
 
     @property
     def python(self) -> Path:
-        """The interpreter's path on the host."""
         return self.path / "bin" / "python3"
 
     @property
@@ -68,34 +64,34 @@ class Runtime:
         return self.digest[:12]
 
     def env(self, home: str) -> dict[str, str]:
-        """What a job needs in its environment; `home` is where it sees the jobs' Python."""
-        found = {"PATH": f"{home}/bin:/usr/local/bin:/usr/bin:/bin"}
-        if self.own_libraries:
-            found["LD_LIBRARY_PATH"] = f"{home}/lib"
-        return found
+        """The variables that a job needs; `home` is where it sees the jobs' Python."""
+        libraries = {"LD_LIBRARY_PATH": f"{home}/lib"} if self.own_libraries else {}
+        return {"PATH": f"{home}/bin:/usr/local/bin:/usr/bin:/bin", **libraries}
 
-    def verify(self) -> None:
+    def verify(self) -> manifest.RuntimeSummary:
         """Read every file again. Raises SandboxError if the tree does not match its digest."""
-        if manifest.summarise(self.root).digest != self.digest:
+        summary = manifest.summarise(self.root)
+        if summary.digest != self.digest:
             raise SandboxError(f"the runtime {self.short} was changed on disk: {self.root}")
+        return summary
 
     @classmethod
     def prepare(cls, cache_dir: Path, extra: Mapping[str, Path], *, add: Sequence[str] = ()) -> Runtime:
         """The runtime with `extra` (name in site-packages -> file or folder) and what the owner adds.
 
-        Built if missing or changed. Safe against a second caller (by a lock) and against being
-        killed half way (made aside, then renamed).
+        Builds it if it is missing or its sources have changed. A lock protects against a second caller, and a rename at the
+        end against being killed half-way.
         """
         for path in add:
             tree.path_to_add(path)
         store = open_store(cache_dir)
-        wish = RuntimeRecipe.of(extra, add)
+        recipe = RuntimeRecipe.of(extra, add)
         with contextlib.suppress(FileNotFoundError):
-            return load_chosen(store, wish, (store / CHOSEN).read_text().strip())
-        found = _find_made(store, wish)
+            return load_chosen(store, recipe, (store / CHOSEN).read_text().strip())
+        found = _find_made(store, recipe)
         if found is None:
             with lock(store):
-                found = _find_made(store, wish) or _make(store, wish, extra=extra, add=add)
+                found = _find_made(store, recipe) or _make(store, recipe, extra=extra, add=add)
         return found
 
 
@@ -104,7 +100,7 @@ class RuntimeRecipe:
     """Identifies the inputs of a runtime without reading all of them."""
 
     key: str
-    #: What it must have in common with this agent wherever it was made.
+    #: What a runtime that was made elsewhere must have in common with this agent.
     facts: Mapping[str, Any]
 
     @classmethod
@@ -125,60 +121,52 @@ class RuntimeRecipe:
 
 
 def open_store(cache_dir: Path) -> Path:
-    store = cache_dir / _FOLDER
+    store = cache_dir / "runtimes"
     store.mkdir(mode=0o755, parents=True, exist_ok=True)
     return store
 
 
 def load(store: Path, digest: str) -> Runtime | None:
-    """The tree of this digest, locked from now on; None if it is missing or does not match.
+    """The tree of this digest, locked from now on; None if it is missing or does not match its digest.
 
-    It is read again only if its stamp has changed.
+    Reads it again only if its stamp has changed.
     """
     hold(store, digest)
-    found = _load(store, digest)
-    if found is None:
-        os.close(_held.pop(store / f"{digest}.lock"))
-    return found
-
-
-def _load(store: Path, digest: str) -> Runtime | None:
     root = store / digest
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError):
         known = json.loads((store / f"{digest}.json").read_bytes())
         if known["stamp"] == manifest.stamp(root):
-            return _runtime(root, manifest.RuntimeSummary(digest, known["files"], known["size"]))
-        summary = manifest.summarise(root)
-        return _record(root, summary) if summary.digest == digest else None
-    except (OSError, ValueError, KeyError):
-        return None
+            return _runtime(root)
+        if manifest.summarise(root).digest == digest:
+            return _record(root)
+    os.close(_held.pop(store / f"{digest}.lock"))
+    return None
 
 
-def load_chosen(store: Path, wish: RuntimeRecipe, digest: str) -> Runtime:
-    """The runtime that the owner imported. Raises SandboxError if it cannot be used."""
+def load_chosen(store: Path, recipe: RuntimeRecipe, digest: str) -> Runtime:
+    """The runtime that the owner imported. Raises SandboxError if it is not usable."""
     remedy = "import one that was exported by this version of ComputePool, or `pool node runtime reset`"
     found = load(store, digest)
     if found is None:
         raise SandboxError(f"the imported runtime {digest[:12]} is gone or was changed: {remedy}")
     facts = _facts(found.root)
-    if wrong := [name for name, value in wish.facts.items() if facts.get(name) != value]:
+    if wrong := [name for name, value in recipe.facts.items() if facts.get(name) != value]:
         raise SandboxError(f"the imported runtime {digest[:12]} has another {', '.join(wrong)}: {remedy}")
     return found
 
 
 def adopt(store: Path, building: Path) -> Runtime:
     """Move a finished tree to its final name. Call it under the lock."""
-    summary = manifest.summarise(building)
-    hold(store, summary.digest)
-    root = store / summary.digest
-    remove_tree(root)  # Only ever there if it was damaged.
+    root = store / manifest.summarise(building).digest
+    hold(store, root.name)
+    remove_tree(root)  # It exists only if it was damaged.
     building.rename(root)
-    return _record(root, summary)
+    return _record(root)
 
 
 @contextlib.contextmanager
 def building_folder(store: Path) -> Iterator[Path]:
-    """A folder to build a tree in. Call it under the lock, so that leftovers belong to killed agents."""
+    """A folder to build a tree in. Call it under the lock: then what is left of others belongs to killed agents."""
     for stale in store.glob(".building-*"):
         remove_tree(stale)
     folder = store / f".building-{uuid.uuid4().hex}"
@@ -199,16 +187,14 @@ def lock(store: Path) -> Iterator[None]:
 
 
 def hold(store: Path, digest: str) -> None:
-    """Prevent the removal of this tree while this process lives."""
+    """Prevent the removal of this tree while this process runs."""
     path = store / f"{digest}.lock"
     if path not in _held:
         _held[path] = open_lock(path, fcntl.LOCK_SH)
 
 
 def collect_garbage(store: Path) -> None:
-    """Remove unused trees except the youngest. Call it under the lock."""
-    for old in store.parent.glob("runtime-*"):  # Of the first format.
-        remove_tree(old)
+    """Remove unused trees except the newest. Call it under the lock."""
     kept = _KEPT_UNUSED
     roots = [path for path in store.iterdir() if len(path.name) == 64 and path.is_dir()]
     for root in sorted(roots, key=lambda path: path.stat().st_mtime_ns, reverse=True):
@@ -222,35 +208,35 @@ def collect_garbage(store: Path) -> None:
         else:
             remove_tree(root)
             (store / f"{root.name}.json").unlink(missing_ok=True)
-            for wish in store.glob("*.wish"):
-                if root.name in wish.read_text():
-                    wish.unlink()
+            for made in store.glob("*.made"):
+                if root.name in made.read_text():
+                    made.unlink()
             lock.unlink()
         os.close(fd)
 
 
-def _find_made(store: Path, wish: RuntimeRecipe) -> Runtime | None:
-    """The runtime built for this recipe, if its source files are unchanged."""
+def _find_made(store: Path, recipe: RuntimeRecipe) -> Runtime | None:
+    """The runtime built from this recipe, if its source files are unchanged."""
     try:
-        noted = json.loads((store / f"{wish.key}.wish").read_bytes())
-        for path, facts in noted["sources"].items():
+        made = json.loads((store / f"{recipe.key}.made").read_bytes())
+        for path, facts in made["sources"].items():
             info = os.stat(path)
             if [info.st_size, info.st_mtime_ns] != facts:
                 return None
     except (OSError, ValueError, KeyError):
         return None
-    return load(store, noted["digest"])
+    return load(store, made["digest"])
 
 
-def _make(store: Path, wish: RuntimeRecipe, *, extra: Mapping[str, Path], add: Sequence[str]) -> Runtime:
+def _make(store: Path, recipe: RuntimeRecipe, *, extra: Mapping[str, Path], add: Sequence[str]) -> Runtime:
     with building_folder(store) as building:
         made = tree.Tree(building)
         made.fill(extra, add)
-        _write(building / _FACTS, {**wish.facts, "own_libraries": made.own_libraries})
+        _write(building / _FACTS, {**recipe.facts, "own_libraries": made.own_libraries})
         tree.open_to_all(building)
         _check(building, own_libraries=made.own_libraries)
         runtime = adopt(store, building)
-    _write(store / f"{wish.key}.wish", {"digest": runtime.digest, "sources": made.sources})
+    _write(store / f"{recipe.key}.made", {"digest": runtime.digest, "sources": made.sources})
     collect_garbage(store)
     return runtime
 
@@ -260,23 +246,15 @@ def _facts(root: Path) -> dict[str, Any]:
     return found
 
 
-def _record(root: Path, summary: manifest.RuntimeSummary) -> Runtime:
+def _record(root: Path) -> Runtime:
     """Write down the stamp by which the tree is recognised from now on."""
-    note = {"stamp": manifest.stamp(root), "files": summary.files, "size": summary.size}
-    _write(root.with_name(f"{summary.digest}.json"), note)
-    return _runtime(root, summary)
+    _write(root.with_name(f"{root.name}.json"), {"stamp": manifest.stamp(root)})
+    return _runtime(root)
 
 
-def _runtime(root: Path, summary: manifest.RuntimeSummary) -> Runtime:
+def _runtime(root: Path) -> Runtime:
     facts = _facts(root)
-    return Runtime(
-        root=root,
-        digest=summary.digest,
-        files=summary.files,
-        size=summary.size,
-        own_libraries=bool(facts["own_libraries"]),
-        packages=str(facts["packages"]),
-    )
+    return Runtime(root=root, digest=root.name, own_libraries=facts["own_libraries"], packages=facts["packages"])
 
 
 def _check(root: Path, *, own_libraries: bool) -> None:
@@ -290,7 +268,7 @@ def _check(root: Path, *, own_libraries: bool) -> None:
 
 
 def _python_files() -> list[list[Any]]:
-    """Identifies the interpreter by file times: reading it takes too long for every start."""
+    """Identifies the interpreter by the times of some files: reading it at each start would take too long."""
     library = Path(sysconfig.get_path("stdlib"))
     found = []
     for path in (Path(os.path.realpath(sys.executable)), library, library / "os.py", library / "lib-dynload"):

@@ -1,7 +1,7 @@
 """The root file system of jobs, built from what this machine has: Python, a shell, small tools, libraries.
 
-Owns what goes in and where. Nothing else of the host is in it: no list of installed programs, no configuration, no users'
-files. The layout is the same on every system: one /usr, with /bin and its like as links into it.
+Nothing else of the host is in it: no list of installed programs, no configuration, no users' files. The layout is the same
+on every system: one /usr, with /bin and the like as links into it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-#: More modules than this without byte code are compiled by all processors.
+#: More modules than this without byte code are compiled on all processors.
 _MANY = 50
 
 #: Where jobs find their Python.
@@ -33,13 +33,13 @@ PYTHON = "/opt/python"
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = f"lib/{_VERSION}/site-packages"
 
-#: At the top of the tree, into /usr.
+#: Links at the top of the tree, into /usr.
 LINKS = {name: f"usr/{name}" for name in ("bin", "sbin", "lib", "lib64")}
 _PROGRAM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
-#: Folders of the host from which an owner may add something. It keeps its path.
+#: Folders of the host from which an owner may add something, which keeps its path.
 _ADDABLE = ("/usr/", "/opt/")
 
-#: Taken where this machine has them. Nothing that needs privileges, and nothing that only an owner's machine should have.
+#: Included if this machine has them. None needs privileges, and none is anything but a common tool.
 _PROGRAMS = _words("""
 [ arch awk b2sum base32 base64 basename bash basenc bc bunzip2 bzcat bzip2 cat chmod cksum clear cmp comm cp csplit
 cut dash date dd df diff diff3 dir dirname du echo egrep env expand expr factor false fgrep find flock fmt fold free
@@ -51,7 +51,7 @@ truncate tsort tty uname uncompress unexpand uniq unlink unxz unzip uptime vdir 
 yes zcat zdiff zgrep zip zstd
 """)
 
-#: Loaded by programs and wheels without being linked to them, or expected by wheels from the system.
+#: Libraries that programs and wheels load without being linked to them, or that wheels expect from the system.
 _LIBRARIES = _words("""
 libanl.so.1 libatomic.so.1 libbz2.so.1.0 libc.so.6 libcrypt.so.1 libcrypto.so.3 libdl.so.2 libexpat.so.1 libffi.so.8
 libgcc_s.so.1 libgfortran.so.5 libgomp.so.1 liblz4.so.1 liblzma.so.5 libm.so.6 libmvec.so.1 libncursesw.so.6
@@ -59,46 +59,35 @@ libnss_dns.so.2 libnss_files.so.2 libnuma.so.1 libpthread.so.0 libquadmath.so.0 
 librt.so.1 libsqlite3.so.0 libssl.so.3 libstdc++.so.6 libtinfo.so.6 libutil.so.1 libuuid.so.1 libz.so.1 libzstd.so.1
 """)
 
-_FOLDERS = (
-    "/usr/lib/locale/C.utf8",
-    "/usr/lib/locale/C.UTF-8",
-    "/usr/share/zoneinfo",
-    "/usr/libexec/coreutils",
-)
-#: Copies of the time zones in other forms, and a link to what the owner has chosen.
+_FOLDERS = ("/usr/lib/locale/C.utf8", "/usr/lib/locale/C.UTF-8", "/usr/share/zoneinfo", "/usr/libexec/coreutils")
+#: Copies of the time zones in other forms, and a link to the owner's zone.
 _NOT_ZONES = frozenset({"posix", "right", "localtime"})
 _TERMINFO = ("/usr/share/terminfo", "/lib/terminfo")
-_TERMINALS = _words("""
-ansi dumb linux screen screen-256color tmux tmux-256color vt100 vt220 xterm xterm-256color
-""")
-_CERTIFICATES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-)
+_TERMINALS = _words("ansi dumb linux screen screen-256color tmux tmux-256color vt100 vt220 xterm xterm-256color")
+_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _SERVICES = ("/etc/services", "/etc/protocols")
 
 #: Not needed to run anything, and more than half of Python's size.
 LEFT_OUT = frozenset(
-    _words(
-        "__phello__ dist-packages ensurepip idlelib lib2to3 site-packages sitecustomize.py test tests tkinter turtledemo"
-    )
+    _words("""
+__phello__ dist-packages ensurepip idlelib lib2to3 site-packages sitecustomize.py test tests tkinter turtledemo
+""")
 )
 
 
 class Tree:
     def __init__(self, root: Path) -> None:
         self._root = root
-        #: Files of the host that it was made from, Python's own library left out: path -> size and time.
+        #: The host's files that it was made from, without Python's own library: path -> size and time.
         self.sources: dict[str, tuple[int, int]] = {}
-        #: The interpreter was built against libraries of its own that came along.
+        #: The interpreter was built against libraries of its own, which are in the tree.
         self.own_libraries = False
         self._search = elf.search_folders()
         self._placed: set[str] = set()
         self._system_library = _library_folder(self._search)
 
     def fill(self, extra: Mapping[str, Path], add: Sequence[str]) -> None:
-        """`extra`: name in site-packages -> file or folder. `add`: what the owner wants to include."""
+        """`extra`: name in site-packages -> file or folder. `add`: programs, files and folders that the owner adds."""
         for name, target in LINKS.items():
             (self._root / target).mkdir(mode=0o755, parents=True)
             (self._root / name).symlink_to(target)
@@ -109,13 +98,15 @@ class Tree:
         for name in _LIBRARIES:
             self._library(name, ())
         for folder in _FOLDERS:
-            self._folder(Path(folder), leave_out=_NOT_ZONES)
+            self._folder(Path(folder))
         for folder in _TERMINFO:
             for name in _TERMINALS:
                 self._data(Path(folder, name[0], name), f"/usr/share/terminfo/{name[0]}/{name}")
         self._etc()
         for named in add:
-            self._add(named)
+            host = path_to_add(named)
+            for path in [host] if host.is_file() else sorted(filter(Path.is_file, host.rglob("*"))):
+                self._file(path)
         _index_libraries(self._root, self._system_library)
 
     # ------------------------------------------------------------ Python
@@ -128,13 +119,13 @@ class Tree:
         copy(executable, home / "bin" / _VERSION)
         for alias in ("python", "python3"):
             (home / "bin" / alias).symlink_to(_VERSION)
-            # Scripts name it by this path; a relative link means the same on the host as inside.
+            # Scripts expect it at this path. A relative link has the same target on the host as inside.
             (self._root / "usr" / "bin" / alias).symlink_to(f"../../opt/python/bin/{alias}")
         library = Path(sysconfig.get_path("stdlib"))
         for entry in sorted(library.iterdir()):
             if entry.name not in LEFT_OUT and not entry.name.startswith("config-"):
                 copy(entry, home / "lib" / _VERSION / entry.name)
-        (site.parent / "dist-packages").symlink_to("site-packages")  # What Debian's own Python looks for.
+        (site.parent / "dist-packages").symlink_to("site-packages")  # Debian's own Python expects this name.
         for name, source in extra.items():
             copy(source, site / name)
         _compile(self._root, site)
@@ -171,12 +162,12 @@ class Tree:
         beside = [] if prefix is None else [prefix / "lib"]
         for folder in (*map(Path, own), *beside, *self._search):
             path = folder / name
-            if os.path.isfile(path):  # Unlike Path's, False where this user may not look.
+            if os.path.isfile(path):  # Unlike Path.is_file, False if this user may not look.
                 self._place_library(path, near=str(folder) in own)
                 return
 
     def _place_library(self, path: Path, *, near: bool) -> None:
-        """`near`: the program names the path, so it must stay there."""
+        """`near`: the program itself names the path, so the library must stay there."""
         own = _python_prefix()
         if own is not None and path.is_relative_to(own):
             inside = f"{PYTHON}/lib/{path.name}"
@@ -198,30 +189,22 @@ class Tree:
             return
         inside = _CERTIFICATES[0]
         self._data(bundle, inside)
-        # Where OpenSSL looks, as Debian, Fedora and others build it.
+        # Where OpenSSL looks, as built by Debian, Fedora and others.
         for place in ("usr/lib/ssl/cert.pem", "etc/ssl/cert.pem", "etc/pki/tls/certs/ca-bundle.crt"):
             link = self._root / place
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(inside)
 
-    def _folder(self, host: Path, *, leave_out: frozenset[str] = frozenset()) -> None:
-        if not host.is_dir():
-            return
+    def _folder(self, host: Path) -> None:
         for folder, folders, files in os.walk(host):
-            folders[:] = sorted(set(folders) - leave_out)
-            for name in sorted(set(files) - leave_out):
+            folders[:] = sorted(set(folders) - _NOT_ZONES)
+            for name in sorted(set(files) - _NOT_ZONES):
                 path = Path(folder, name)
                 self._data(path, _merge(str(path)))
 
     def _data(self, host: Path, inside: str) -> None:
         if os.path.isfile(host) and inside not in self._placed:
             self._place(host, inside)
-
-    def _add(self, named: str) -> None:
-        host = path_to_add(named)
-        files = [host] if host.is_file() else [path for path in sorted(host.rglob("*")) if path.is_file()]
-        for path in files:
-            self._file(path)
 
     def _place(self, host: Path, inside: str) -> None:
         target = self._root / inside.lstrip("/")
@@ -233,7 +216,7 @@ class Tree:
 
 
 def path_to_add(named: str) -> Path:
-    """The file or folder that the owner wants to add; a plain name is a program."""
+    """The file or folder that the owner wants to add; a name without a slash is a program."""
     path = Path(named) if "/" in named else _program(named)
     if path is None:
         raise SandboxError(f"there is no program {named!r} here to add to the runtime")
@@ -252,13 +235,13 @@ def _program(name: str) -> Path | None:
 
 
 def _merge(path: str) -> str:
-    """`path` in a system whose /bin and /lib are links into /usr."""
+    """`path` on a system whose /bin and /lib are links into /usr."""
     first = path.split("/")[1]
     return f"/usr{path}" if first in LINKS or first in ("lib32", "libx32") else path
 
 
 def _library_folder(search: Sequence[Path]) -> str:
-    """Where this system's C library is, which the loader searches by default."""
+    """The folder of this system's C library, which the loader searches by default."""
     loader = (elf.needs(Path(os.path.realpath(sys.executable))) or elf.ElfNeeds()).interpreter
     home = next((folder for folder in search if (folder / "libc.so.6").is_file()), Path(loader).parent)
     return _merge(str(home)) if home.is_absolute() else "/usr/lib"
@@ -271,7 +254,7 @@ def _python_prefix() -> Path | None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy with times, so that byte code stays valid; links are followed, tests left out."""
+    """Copy with times, so that byte code stays valid. Follows links and leaves out tests."""
     if source.is_dir():
         target.mkdir(exist_ok=True)
         for entry in sorted(source.iterdir()):
@@ -283,7 +266,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def _compile(root: Path, site: Path) -> None:
-    """Compile modules without byte code, because jobs cannot. The result must not depend on place and time."""
+    """Compile modules that lack byte code, because jobs cannot. The result must not depend on place and time."""
     for stale in site.rglob("*.pyc"):
         stale.unlink()
     compile_in = functools.partial(
@@ -301,7 +284,7 @@ def _compile(root: Path, site: Path) -> None:
 
 
 def _index_libraries(root: Path, folder: str) -> None:
-    """Build the ldconfig cache for programs that use it. Only root can; the loader works without it."""
+    """Build the cache of ldconfig, for programs that use it. Only root can; the loader works without it."""
     program = _program("ldconfig")
     if program is None or os.geteuid() != 0:
         return

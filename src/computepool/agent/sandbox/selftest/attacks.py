@@ -1,11 +1,12 @@
-"""The hostile jobs of the self-test. Run as a script inside a sandbox, by the jobs' own Python.
+"""The hostile jobs of the self-test: a script that the jobs' own Python runs inside a sandbox.
 
-Each attack prints one JSON object: what it got hold of, empty if nothing. The agent judges the result and also looks for
-traces on the host. Standard library only, and nothing from the project.
+Each attack returns what it achieved, empty if nothing; the script prints all as one JSON object. The agent judges them, and
+also looks for traces on the host. Standard library only, and nothing of the project.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -15,17 +16,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 _FORK_TRIES = 60
 _FORK_PAUSE_S = 0.05
-#: Where only the patrol limits memory, it has to come by.
+#: How long to hold memory: without cgroups only the patrol limits it.
 _HOLD_S = 1.5
 
-#: name -> numbers on x86_64 and aarch64; arguments that are harmless if the call gets through.
+#: Name -> numbers on x86_64 and aarch64, and arguments that are harmless if the call is not refused.
 _CALLS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "unshare": ((272, 97), (0x1000_0000,)),
-    "ptrace": ((101, 117), (0x4206, 1, 0, 0)),  # PTRACE_SEIZE, which does not stop it
+    "ptrace": ((101, 117), (0x4206, 1, 0, 0)),  # PTRACE_SEIZE, which does not stop the process
     "keyctl": ((250, 219), (0, -3, 0)),
     "bpf": ((321, 280), (0, 0, 0)),
     "mount": ((165, 40), (0, 0, 0, 0, 0)),
@@ -37,19 +39,12 @@ _REFUSALS = (errno.EPERM, errno.ENOSYS)
 
 
 def files(secret: str, *programs: str) -> dict[str, str]:
-    """Read what belongs to the owner. `programs`: what the owner has installed, which is nobody's business."""
-    found = {path: "is there" for path in programs if os.path.exists(path)}
+    """Read the owner's files, and find out which of these programs the owner has installed."""
+    found = {path: "exists" for path in programs if os.path.exists(path)}
     for path in (secret, "/etc/shadow", "/root", "/home", f"/proc/1/root{secret}"):
-        try:
-            found[path] = str(os.listdir(path)) if os.path.isdir(path) else _read(path)
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            found[path] = str(os.listdir(path)) if os.path.isdir(path) else Path(path).read_text()[:200]
     return found
-
-
-def _read(path: str) -> str:
-    with open(path) as opened:
-        return opened.read(200)
 
 
 def processes(pid: str) -> dict[str, str]:
@@ -57,13 +52,10 @@ def processes(pid: str) -> dict[str, str]:
     found = {}
     if len([name for name in os.listdir("/proc") if name.isdigit()]) > 4:
         found["/proc"] = "shows processes of the host"
-    try:
-        # The number may belong to a process of the sandbox; what it runs then is not what the host runs.
-        with open(f"/proc/{pid}/cmdline") as cmdline:
-            if "computepool-canary" in cmdline.read():
-                found["canary"] = "visible"
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        # The number may belong to a process of the sandbox, which runs something else.
+        if "computepool-canary" in Path(f"/proc/{pid}/cmdline").read_text():
+            found["canary"] = "visible"
     return found
 
 
@@ -75,14 +67,11 @@ def network(port: str, abstract: str) -> dict[str, str]:
         "abstract": (socket.AF_UNIX, f"\0{abstract}"),
     }
     for name, (family, address) in targets.items():
-        with socket.socket(family) as client:
+        with socket.socket(family) as client, contextlib.suppress(OSError):
             client.settimeout(0.5)
-            try:
-                client.connect(address)
-                found[name] = "connected"
-                client.send(abstract.encode())
-            except OSError:
-                continue
+            client.connect(address)
+            found[name] = "connected"
+            client.send(abstract.encode())
     return found
 
 
@@ -97,21 +86,19 @@ def calls() -> dict[str, str]:
         if ctypes.get_errno() not in _REFUSALS:
             found[name] = os.strerror(ctypes.get_errno())
     for family in (16, 17, 38, 40):  # NETLINK, PACKET, ALG, VSOCK
-        try:
+        with contextlib.suppress(OSError):
             socket.socket(family, socket.SOCK_RAW if family == 17 else socket.SOCK_DGRAM).close()
             found[f"socket family {family}"] = "opened"
-        except OSError:
-            continue
     return found
 
 
 def kernel(version: str) -> dict[str, str]:
-    """Talk to the host's own kernel."""
+    """Reach the host's own kernel."""
     return {"kernel": version} if os.uname().version == version else {}
 
 
 def stay() -> dict[str, str]:
-    """Run while the agent looks at this job from outside."""
+    """Stay while the agent inspects this job from outside."""
     sys.stdout.write("here\n")
     sys.stdout.flush()
     sys.stdin.read()
@@ -119,20 +106,18 @@ def stay() -> dict[str, str]:
 
 
 def privileges(*also: str) -> dict[str, str]:
-    """Be more than nobody. `also`: facts that only a sandbox on the host's kernel shows."""
-    with open("/proc/self/status") as status:
-        facts = {name: value.strip() for name, _, value in (line.partition(":") for line in status)}
+    """Have privileges. `also`: facts to check that only the host's kernel shows."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    facts = {name: value.strip() for name, _, value in (line.partition(":") for line in status)}
     expected = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "Seccomp": "2"}
     if "NoNewPrivs" in also:
         expected["NoNewPrivs"] = "1"
     found = {name: facts.get(name, "?") for name, value in expected.items() if facts.get(name) != value}
     if "uid" in also and os.getuid() == 0:
         found["uid"] = "0"
-    try:
+    with contextlib.suppress(OSError):
         os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
         found["core_pattern"] = "writable"
-    except OSError:
-        pass
     return found
 
 
@@ -140,12 +125,9 @@ def writes(*paths: str) -> dict[str, str]:
     """Leave a file on the host."""
     found = {}
     for path in paths:
-        try:
-            with open(path, "w") as out:
-                out.write("here")
+        with contextlib.suppress(OSError):
+            Path(path).write_text("here")
             found[path] = "written"
-        except OSError:
-            continue
     return found
 
 
@@ -160,16 +142,14 @@ def memory(limit_mb: str) -> dict[str, str]:
 
 
 def forks(limit: str) -> dict[str, str]:
-    """Have more processes than allowed."""
+    """Start more processes than allowed."""
     count = 0
-    try:
+    with contextlib.suppress(OSError):
         for _ in range(int(limit) + 32):
             if os.fork() == 0:
                 time.sleep(60)
                 os._exit(0)
             count += 1
-    except OSError:
-        pass
     return {"forks": str(count)} if count >= int(limit) else {}
 
 
@@ -185,12 +165,11 @@ def daemon(marker: str) -> dict[str, str]:
 
 
 def _fork() -> int:
-    """Without cgroups the limit counts every process of the user, and the fork bomb runs beside this."""
+    """Fork, even while the fork bomb runs: without cgroups the limit counts every process of the user."""
     for _ in range(_FORK_TRIES):
-        try:
+        with contextlib.suppress(BlockingIOError):
             return os.fork()
-        except BlockingIOError:
-            time.sleep(_FORK_PAUSE_S)
+        time.sleep(_FORK_PAUSE_S)
     return os.fork()
 
 

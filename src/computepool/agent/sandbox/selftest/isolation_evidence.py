@@ -1,7 +1,6 @@
-"""Isolation evidence: what the host sees of a job behind a user-space kernel, whatever the job reports.
+"""Isolation evidence: what the host sees of a job's processes, whatever the job reports.
 
-Inside gVisor the kernel that answers is the sandbox's own: a call that "succeeds" there may have done nothing outside.
-So this looks at the job's processes from the host.
+Inside gVisor the sandbox's own kernel answers: a call that "succeeds" there may have done nothing outside.
 """
 
 from __future__ import annotations
@@ -15,46 +14,39 @@ import psutil
 
 from computepool.agent.sandbox.slots import descendants
 
-#: How runsc calls the process with the user-space kernel and the one that opens files for it.
+#: runsc's names for the process with the user-space kernel and for the one that opens files for it.
 _KERNEL, _GOFER = "runsc-sandbox", "runsc-gofer"
-#: The name of the file with the job's memory.
+#: The file that holds the job's memory.
 _MEMORY_FILE = "/memfd:runsc-memory"
 _NAMESPACES = ("user", "net", "mnt", "ipc", "uts")
 _EXPECTED = {"NoNewPrivs": "1", "Seccomp": "2"}
 
 
-def breaches(root: int) -> str:
-    """Breaches of the processes below `root`, which runs one job at level gvisor; '' if none."""
+def gvisor_breaches(root: int) -> str:
+    """Breaches of the isolation of processes below `root`, which runs one job at level gvisor; '' if none."""
     kernels = [process for process in descendants(root) if _name(process) == _KERNEL]
     gofers = [process for process in descendants(root) if _name(process) == _GOFER]
     if len(kernels) != 1 or not gofers:
         return f"{len(kernels)} user-space kernels and {len(gofers)} gofers run"
-    # The kernel's children carry the job's own instructions.
-    carriers = descendants(kernels[0].pid)
-    if not carriers:
-        return "no process runs the job"
-    found = [_breach(process.pid) for process in (*kernels, *gofers, *carriers)]
-    return "; ".join(sorted({text for text in found if text}))
+    # The kernel's children run the job's own instructions.
+    runners = descendants(kernels[0].pid)
+    return _breaches([*kernels, *gofers, *runners]) if runners else "no process runs the job"
 
 
 def container_breaches(root: int) -> str:
     """The same for a job at level container: all below `root` except runc, which waits outside."""
     inside = [process for process in descendants(root) if os.path.basename(_name(process)) != "runc"]
-    if not inside:
-        return "no process runs the job"
-    return "; ".join(sorted({text for process in inside if (text := _breach(process.pid))}))
+    return _breaches(inside) if inside else "no process runs the job"
 
 
 def left_over(root: int) -> bool:
-    """True if any part of a user-space kernel still runs below `root`."""
     return any(_name(process) in (_KERNEL, _GOFER) for process in descendants(root))
 
 
 def memory_bytes(processes: Iterable[psutil.Process]) -> int:
-    """Memory of the job and of the processes that run it. Used without cgroups.
+    """Memory of a job at level gvisor and of the processes that run it. Used without cgroups.
 
-    The job's memory is one file in memory, of which the kernel's processes map what they touch: their resident sizes say
-    little about it.
+    The job's memory is one memory file, and the processes map only what they touch, so their resident sizes say little.
     """
     files: dict[int, int] = {}
     private = 0
@@ -70,12 +62,14 @@ def memory_bytes(processes: Iterable[psutil.Process]) -> int:
     return private + sum(files.values())
 
 
+def _breaches(processes: Iterable[psutil.Process]) -> str:
+    return "; ".join(sorted({text for process in processes if (text := _breach(process.pid))}))
+
+
 def _breach(pid: int) -> str:
     with contextlib.suppress(OSError):  # It has ended.
         status = Path(f"/proc/{pid}/status").read_text()
-        facts = {
-            name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())
-        }
+        facts = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
         if "0" in facts["Uid"]:
             return "a process runs as root"
         for name, expected in _EXPECTED.items():

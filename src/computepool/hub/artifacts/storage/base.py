@@ -1,8 +1,8 @@
-"""The interface of a storage of artifact bytes. Every method blocks, and is called on threads.
+"""The interface of a blob store, which holds artifact bytes. Every method blocks, and is called on threads.
 
-Bytes arrive in an *upload*, which belongs to one owner and grows at its end; it can be read by nobody. When all have come
-and their SHA-256 is right they get a *place*. A place is never used twice: whoever knows that nothing names it any more
-may erase it, without asking who else is at work at this moment.
+Bytes arrive in an *upload*, which belongs to one owner and grows at its end; nobody can read it. When it is complete and
+its SHA-256 is right, the bytes get a *place*. A place is never reused, so whoever knows that nothing names it any more may
+erase it, whatever others do at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from computepool.core.errors import BadRequest, Conflict
 
-#: Uploads under way whose hash is kept at hand; one that falls out is read again when it is whole.
+#: Uploads whose running hash is kept; those that drop out are read again when they are complete.
 _HASHES_MAX = 10_000
 
 
@@ -23,11 +23,11 @@ _HASHES_MAX = 10_000
 class Stored:
     place: str
     size: int
-    at_s: float  #: when it came there
+    at_s: float  #: when it was placed
 
 
 class Upload(Protocol):
-    """One request's hold on an upload."""
+    """An open upload, for one request."""
 
     chunk_bytes: int  #: how much to append at a time
 
@@ -35,60 +35,61 @@ class Upload(Protocol):
         """Add bytes at the end; returns the new length."""
 
     def finish(self, size: int) -> str:
-        """Check the whole of it and give it a place. A wrong one is dropped: it would never become right."""
+        """Verify the upload and give it a place. A wrong one is dropped, because it could never become right."""
 
     def close(self) -> None:
-        """What came so far is kept."""
+        """Keeps what has arrived so far."""
 
 
 class Reading(Protocol):
-    def read(self, size: int) -> bytes: ...
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes, and no more than are left of the file."""
 
     def close(self) -> None: ...
 
 
 class Blobs(Protocol):
     def claim(self, pool: str) -> None:
-        """Raises Conflict where another pool keeps its artifacts: it would take ours for rubbish, or we its."""
+        """Raises Conflict if another pool uses the store: each would collect the other's artifacts as garbage."""
 
     def uploaded(self, digest: str, owner: str) -> int:
-        """How many bytes of this owner's upload are here."""
+        """How many bytes of this owner's upload have arrived."""
 
     def uploading(self, owner: str) -> dict[str, int]:
-        """How many bytes of each upload of this owner are here, by digest."""
+        """How many bytes of each of the owner's uploads have arrived, by digest."""
 
     def open_upload(self, digest: str, owner: str, *, offset: int) -> Upload:
-        """Goes on with an upload, or begins it. A wrong offset is refused with the right one."""
+        """Resumes or begins an upload. A wrong offset is refused with the right one."""
 
     def drop_upload(self, digest: str, owner: str) -> None: ...
 
     def size(self, place: str) -> int | None:
-        """None where nothing is there."""
+        """None: nothing is there."""
 
     def read(self, place: str, *, start: int, length: int) -> Reading:
-        """Raises FileNotFoundError."""
+        """From `start` on; may read beyond `length`. Raises FileNotFoundError."""
 
     def erase(self, place: str) -> None: ...
 
     def drop_stale_uploads(self, *, before_s: float) -> int:
-        """Those that nobody has added to since."""
+        """Drops uploads to which nothing was added since."""
 
     def walk(self, *, after: str, limit: int) -> list[Stored]:
-        """Places in their order, behind this one, whole or not; an empty list is the end."""
+        """The next places in their order after this one; an empty list is the end."""
 
 
 class RunningHashes:
-    """The hash over the bytes of uploads so far, by a name that is never used for other bytes.
+    """Hashes of unfinished uploads, by a name that is never used for other bytes.
 
-    Without it every artifact would be read again when it is whole. It is over what this process itself has put behind
-    that name; where another hub added something in between, the rest is read when it is whole.
+    Without them every artifact would be read again when it is complete. A hash covers what this process has added; if
+    another hub added something in between, the rest is read when the upload is complete.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def take(self, name: Hashable) -> tuple[Any, int]:
-        """The hash and how many bytes it is over; a fresh one where nothing is known. It is not kept any longer."""
+        """Remove and return the hash and the number of bytes it covers; a new one if there is none."""
         return self._known.pop(name, None) or (hashlib.sha256(), 0)
 
     def put(self, name: Hashable, hasher: Any, length: int) -> None:
@@ -104,15 +105,15 @@ def check_offset(have: int, offset: int) -> None:
 
 def mismatch(length: int, actual: str, *, size: int, digest: str) -> BadRequest:
     return BadRequest(
-        f"{length} bytes came, with SHA-256 {actual}, not {size} with {digest}; the upload was dropped.",
+        f"{length} bytes arrived with SHA-256 {actual}, not {size} with {digest}; the upload was dropped.",
         field="digest",
     )
 
 
 def owner_key(owner: str) -> str:
-    """Uploads are per owner: nobody can spoil, or finish, somebody else's."""
+    """Uploads are separate by owner: nobody can spoil, or finish, another's."""
     return hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
 def place_of(digest: str, nonce: str) -> str:
-    return f"{digest[:2]}/{digest}.{nonce}" if nonce else f"{digest[:2]}/{digest}"
+    return f"{digest[:2]}/{digest}.{nonce}"

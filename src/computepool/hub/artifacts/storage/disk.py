@@ -1,4 +1,4 @@
-"""Artifact bytes in a folder, which hubs of one pool may share."""
+"""A blob store in a folder, which hubs of one pool may share."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from computepool.core.errors import Conflict, OutOfSpace
 from computepool.hub.artifacts.storage.base import (
+    Reading,
     RunningHashes,
     Stored,
     check_offset,
@@ -41,13 +42,8 @@ class DiskBlobs:
     def claim(self, pool: str) -> None:
         with suppress(FileExistsError), self._claim.open("x") as file:
             file.write(pool)
-        if (owner := self._claim.read_text()) not in (
-            "",
-            pool,
-        ):  # empty: another hub of ours is about to write it
-            raise Conflict(
-                f"{self._whole} keeps the artifacts of another pool ({owner[:12]}); give this one its own."
-            )
+        if (owner := self._claim.read_text()) not in ("", pool):  # empty: another hub of this pool is about to write it
+            raise Conflict(f"{self._whole} holds the artifacts of another pool ({owner[:12]}); choose another folder.")
 
     def path(self, place: str) -> Path:
         return self._whole / place
@@ -69,7 +65,7 @@ class DiskBlobs:
         if part is None:
             check_offset(0, offset)
         with _space():
-            file = self._begin(digest, owner) if part is None else _go_on(part)
+            file = self._create(digest, owner) if part is None else _reopen(part)
             upload = DiskUpload(*file, whole=self._whole, hashes=self._hashes, chunk_bytes=self._chunk_bytes)
         try:
             upload.begin(offset)
@@ -78,7 +74,7 @@ class DiskBlobs:
             raise
         return upload
 
-    def _begin(self, digest: str, owner: str) -> tuple[Path, int]:
+    def _create(self, digest: str, owner: str) -> tuple[Path, int]:
         part = self._partial / owner_key(owner) / f"{digest}.{secrets.token_hex(8)}"
         part.parent.mkdir(exist_ok=True)
         return part, os.open(part, os.O_CREAT | os.O_EXCL | _APPENDING, 0o600)
@@ -89,7 +85,7 @@ class DiskBlobs:
             part.unlink(missing_ok=True)
 
     def _part(self, digest: str, owner: str) -> Path | None:
-        """Each beginning has a name of its own, so that a hash that is remembered for a name is about its bytes."""
+        """Every new upload gets a new name, so a running hash kept under a name belongs to its bytes."""
         found = sorted((self._partial / owner_key(owner)).glob(f"{digest}.*"))
         return found[0] if found else None
 
@@ -107,8 +103,10 @@ class DiskBlobs:
     def size(self, place: str) -> int | None:
         return _size(self.path(place))
 
-    def read(self, place: str, *, start: int, length: int) -> DiskReading:
-        return DiskReading(self.path(place), start=start, length=length)
+    def read(self, place: str, *, start: int, length: int) -> Reading:
+        file = self.path(place).open("rb", buffering=0)
+        file.seek(start)
+        return file
 
     def erase(self, place: str) -> None:
         self.path(place).unlink(missing_ok=True)
@@ -134,7 +132,7 @@ class DiskUpload:
         self.chunk_bytes = chunk_bytes
         self._part, self._whole, self._hashes = part, whole, hashes
         self._offset = 0
-        self._one = threading.Lock()  # a request that was given up may close what is just being written
+        self._one = threading.Lock()  # a cancelled request may close the file during a write
         self._fd = fd
 
     def begin(self, offset: int) -> None:
@@ -144,13 +142,13 @@ class DiskUpload:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Held for a moment, not for a request: a connection that hangs must not keep its successor waiting."""
+        """Held for one operation, not for the request: a connection that hangs must not block its successor."""
         with self._one, _space():
             if self._fd < 0:
-                raise Conflict("The request was given up.")
+                raise Conflict("The request was cancelled.")
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
-                if not self._part.exists():  # its name is its own: nothing else can be there
+                if not self._part.exists():  # the name is never reused, so no other file can be there
                     raise _gone_error()
                 yield
             finally:
@@ -164,7 +162,7 @@ class DiskUpload:
                 while left:
                     left = left[os.write(self._fd, left) :]
             except OSError:
-                os.ftruncate(self._fd, self._offset)  # the hash is over whole appends
+                os.ftruncate(self._fd, self._offset)  # the hash covers whole appends
                 raise
             self._add_to_hash(data)
         self._offset += len(data)
@@ -185,7 +183,7 @@ class DiskUpload:
             if actual != digest or length != size:
                 self._part.unlink(missing_ok=True)
                 raise mismatch(length, actual, size=size, digest=digest)
-            os.utime(self._fd)  # it comes to its place now, whenever its last bytes came
+            os.utime(self._fd)  # the time when it is placed, not of its last bytes
             os.fsync(self._fd)
             place = place_of(digest, nonce)
             final = self._whole / place
@@ -208,23 +206,8 @@ class DiskUpload:
                 os.close(fd)
 
 
-class DiskReading:
-    def __init__(self, path: Path, *, start: int, length: int) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._at, self._left = start, length
-
-    def read(self, size: int) -> bytes:
-        data = os.pread(self._fd, min(size, self._left), self._at)
-        self._at += len(data)
-        self._left -= len(data)
-        return data
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
-def _go_on(part: Path) -> tuple[Path, int]:
-    """Never makes the file anew: its name stands for the bytes that came first."""
+def _reopen(part: Path) -> tuple[Path, int]:
+    """Never recreates the file: its name is bound to the bytes written first."""
     try:
         return part, os.open(part, _APPENDING)
     except FileNotFoundError:
@@ -253,7 +236,7 @@ def _size(path: Path) -> int | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The name must be on disk too before the artifact is called complete."""
+    """The name, too, must be on disk before the artifact counts as complete."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,13 +1,14 @@
-"""Artifact bytes at any S3-compatible service.
+"""A blob store at any S3-compatible service.
 
-An upload is a row of small objects under `uploads/`, each named by where it begins, how long it is, and by chance: the
-service itself remembers how far an upload is, so that any hub goes on with it, after any crash. When it is whole the
-service copies them together into one object under `artifacts/`, without the bytes passing through the hub again.
+An upload is a chain of small objects under `uploads/`, each named by its offset, its length and a random part. So the
+service itself records how far an upload is, and any hub can resume it after any crash. When it is complete, the service
+copies the pieces into one object under `artifacts/`, and the bytes do not pass through the hub again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import secrets
 from collections import Counter
@@ -24,6 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from computepool.core.errors import BadRequest, Conflict, Unavailable
 from computepool.hub.artifacts.storage.base import (
+    Reading,
     RunningHashes,
     Stored,
     check_offset,
@@ -31,10 +33,11 @@ from computepool.hub.artifacts.storage.base import (
     owner_key,
     place_of,
 )
+from computepool.hub.settings import Settings
 
-#: What the service asks of every part of a multipart upload but the last.
+#: The least size of every part of a multipart upload except the last.
 PART_MIN_BYTES = 5 * 1024 * 1024
-#: More pieces than this are not put together: the service takes 10 000 parts.
+#: The most pieces of an upload: the service accepts 10 000 parts.
 PIECES_MAX = 9_000
 _DELETE_MAX = 1_000
 _COPIES_AT_A_TIME = 4
@@ -45,17 +48,6 @@ _RETRY_S = 2
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    bucket: str
-    prefix: str = ""  #: empty, or ends with a slash
-    endpoint: str = ""  #: empty: Amazon's own
-    region: str = ""
-    access_key_id: str = ""  #: empty: wherever boto3 finds them
-    secret_access_key: str = ""
-    part_bytes: int = 16 * 1024 * 1024
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class _Piece:
     offset: int
@@ -64,29 +56,30 @@ class _Piece:
 
 
 class S3Blobs:
-    def __init__(self, service: Service) -> None:
-        self._bucket, self._prefix, self.part_bytes = service.bucket, service.prefix, service.part_bytes
+    def __init__(self, bucket: str, prefix: str, settings: Settings) -> None:
+        """`prefix` is empty or ends with a slash. Settings that are empty are left to boto3."""
+        self._bucket, self._prefix, self.part_bytes = bucket, prefix, settings.s3_part_bytes
         self.hashes = RunningHashes()
         try:
-            self._client = self._connect(service)
-        except (BotoCoreError, ValueError) as error:  # the endpoint is no address, or the region is not known
+            self._client = self._connect(settings)
+        except (BotoCoreError, ValueError) as error:  # the endpoint is no address, or the region is unknown
             raise Unavailable(f"The artifact store cannot be used: {error}") from error
 
-    def _connect(self, service: Service) -> Any:
+    def _connect(self, settings: Settings) -> Any:
         return boto3.client(
             "s3",
-            endpoint_url=service.endpoint or None,
-            region_name=service.region or None,
-            aws_access_key_id=service.access_key_id or None,
-            aws_secret_access_key=service.secret_access_key or None,
+            endpoint_url=settings.s3_endpoint or None,
+            region_name=settings.s3_region or None,
+            aws_access_key_id=settings.s3_access_key_id or None,
+            aws_secret_access_key=settings.s3_secret_access_key.get_secret_value() or None,
             config=Config(
                 signature_version="s3v4",
                 max_pool_connections=_CONNECTIONS_MAX,
                 retries={"max_attempts": 4, "mode": "standard"},
                 connect_timeout=10,
                 read_timeout=60,
-                # The signature covers the bytes, so that none is changed on the way; the newer checksums are not
-                # known to every service.
+                # The signature covers the bytes, so that none can be changed on the way. Not every service knows the
+                # newer checksums.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 s3={"payload_signing_enabled": True},
@@ -99,8 +92,7 @@ class S3Blobs:
             self.put(self._key(_CLAIM), pool.encode())
         elif known.decode(errors="replace") != pool:
             raise Conflict(
-                f"s3://{self._bucket}/{self._prefix} keeps the artifacts of another pool; give this one a prefix of "
-                "its own."
+                f"s3://{self._bucket}/{self._prefix} holds the artifacts of another pool; choose another prefix."
             )
 
     def _key(self, name: str) -> str:
@@ -116,7 +108,7 @@ class S3Blobs:
 
     def uploading(self, owner: str) -> dict[str, int]:
         prefix, found = self._key(f"uploads/{owner_key(owner)}/"), Counter[str]()
-        with _speaking():
+        with _service_errors():
             for entry in self._objects(prefix):
                 found[entry["Key"].removeprefix(prefix).partition("/")[0]] += entry["Size"]
         return found
@@ -128,17 +120,17 @@ class S3Blobs:
 
     def drop_upload(self, digest: str, owner: str) -> None:
         folder = self.folder(digest, owner)
-        with _speaking():
+        with _service_errors():
             self.delete([entry["Key"] for entry in self._objects(folder)])
 
     def folder(self, digest: str, owner: str) -> str:
         return self._key(f"uploads/{owner_key(owner)}/{digest}/")
 
     def _chain(self, digest: str, owner: str) -> list[_Piece]:
-        """Two requests at once may both have added at one place: the first by name counts, the other is left over."""
+        """Of pieces that two requests added at the same offset, the first by name counts, and the other is left over."""
         folder = self.folder(digest, owner)
         chain: list[_Piece] = []
-        with _speaking():
+        with _service_errors():
             found = [_piece(entry["Key"].removeprefix(folder)) for entry in self._objects(folder)]
         for piece in sorted(piece for piece in found if piece is not None):
             if piece.offset == _end(chain):
@@ -146,7 +138,7 @@ class S3Blobs:
         return chain
 
     def drop_stale_uploads(self, *, before_s: float) -> int:
-        with _speaking():
+        with _service_errors():
             old = [
                 entry["Key"]
                 for entry in self._objects(self._key("uploads/"))
@@ -156,16 +148,11 @@ class S3Blobs:
             return len(old) + self._abort_stale(before_s)
 
     def _abort_stale(self, before_s: float) -> int:
-        """A hub that died while the service copied left parts behind, which no list of objects shows."""
+        """Remove parts left by a hub that died while the service copied; lists of objects do not show them."""
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
             Bucket=self._bucket, Prefix=self._key("artifacts/")
         )
-        stale = [
-            one
-            for page in pages
-            for one in page.get("Uploads", ())
-            if one["Initiated"].timestamp() < before_s
-        ]
+        stale = [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"].timestamp() < before_s]
         for one in stale:
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
         return len(stale)
@@ -176,9 +163,9 @@ class S3Blobs:
         found = self._find(self._client.head_object, Key=self._place_key(place))
         return None if found is None else int(found["ContentLength"])
 
-    def read(self, place: str, *, start: int, length: int) -> S3Reading:
-        if length == 0:
-            return S3Reading(None)
+    def read(self, place: str, *, start: int, length: int) -> Reading:
+        if length == 0:  # which no range can express
+            return io.BytesIO()
         span = f"bytes={start}-{start + length - 1}"
         found = self._find(self._client.get_object, Key=self._place_key(place), Range=span)
         if found is None:
@@ -186,13 +173,13 @@ class S3Blobs:
         return S3Reading(found["Body"])
 
     def erase(self, place: str) -> None:
-        with _speaking():
+        with _service_errors():
             self._client.delete_object(Bucket=self._bucket, Key=self._place_key(place))
 
     def walk(self, *, after: str, limit: int) -> list[Stored]:
         folder = self._place_key("")
         begin = {"StartAfter": self._place_key(after)} if after else {}
-        with _speaking():
+        with _service_errors():
             return [
                 Stored(entry["Key"].removeprefix(folder), entry["Size"], entry["LastModified"].timestamp())
                 for entry in islice(self._objects(folder, **begin), limit)
@@ -201,15 +188,13 @@ class S3Blobs:
     # the service
 
     def _objects(self, prefix: str, **begin: str) -> Iterator[dict[str, Any]]:
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=prefix, **begin
-        )
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix, **begin)
         for page in pages:
             yield from page.get("Contents", ())
 
     def _find(self, ask: Callable[..., dict[str, Any]], **of: str) -> dict[str, Any] | None:
-        """None where nothing is there."""
-        with _speaking():
+        """None: nothing is there."""
+        with _service_errors():
             try:
                 return ask(Bucket=self._bucket, **of)
             except ClientError as error:
@@ -218,32 +203,30 @@ class S3Blobs:
                 raise
 
     def _get(self, key: str) -> bytes | None:
-        with _speaking():
+        with _service_errors():
             found = self._find(self._client.get_object, Key=key)
             return None if found is None else bytes(found["Body"].read())
 
     def get_piece(self, key: str) -> bytes:
         data = self._get(key)
         if data is None:
-            raise Conflict(
-                "The upload was finished or dropped concurrently; check its state.", field="offset"
-            )
+            raise Conflict("The upload was finished or dropped concurrently; check its state.", field="offset")
         return data
 
     def put(self, key: str, data: bytes | bytearray) -> None:
-        with _speaking():
+        with _service_errors():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=bytes(data))
 
     def delete(self, keys: Sequence[str]) -> None:
-        with _speaking():
+        with _service_errors():
             for start in range(0, len(keys), _DELETE_MAX):
                 listed = [{"Key": key} for key in keys[start : start + _DELETE_MAX]]
                 self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": listed, "Quiet": True})
 
     def join(self, keys: Sequence[tuple[str, int]], place: str) -> None:
-        """The pieces as one object, copied inside the service; those too small to be a part go through here."""
+        """Copy the pieces into one object inside the service; those too small for a part pass through the hub."""
         target = {"Bucket": self._bucket, "Key": self._place_key(place)}
-        with _speaking():
+        with _service_errors():
             if sum(size for _, size in keys) <= self.part_bytes:
                 self._client.put_object(**target, Body=b"".join(self.get_piece(key) for key, _ in keys))
                 return
@@ -262,9 +245,7 @@ class S3Blobs:
             pieces = parts[number - 1]
             if len(pieces) == 1:
                 source = {"Bucket": self._bucket, "Key": pieces[0][0]}
-                done = self._client.upload_part_copy(**begun, PartNumber=number, CopySource=source)[
-                    "CopyPartResult"
-                ]
+                done = self._client.upload_part_copy(**begun, PartNumber=number, CopySource=source)["CopyPartResult"]
             else:
                 body = b"".join(self.get_piece(key) for key, _ in pieces)
                 done = self._client.upload_part(**begun, PartNumber=number, Body=body)
@@ -279,7 +260,7 @@ class S3Upload:
         self.chunk_bytes = blobs.part_bytes
         self._blobs, self._digest, self._owner, self._chain = blobs, digest, owner, chain
         self._folder = blobs.folder(digest, owner)
-        self._tag = self._folder  # names these very pieces in this order
+        self._tag = self._folder  # identifies these very pieces in this order
         for piece in chain:
             self._tag = _tag(self._tag, piece.name)
 
@@ -289,9 +270,7 @@ class S3Upload:
             return offset
         if len(self._chain) >= PIECES_MAX:
             self._blobs.drop_upload(self._digest, self._owner)
-            raise BadRequest(
-                "The upload came in too many small pieces and was dropped; start again.", field="size"
-            )
+            raise BadRequest("The upload came in too many small pieces and was dropped; start again.", field="size")
         name = f"{offset:016x}-{len(data):x}-{secrets.token_hex(8)}"
         self._blobs.put(self._folder + name, data)
         hashes = self._blobs.hashes
@@ -334,20 +313,17 @@ class S3Reading:
     def __init__(self, body: Any) -> None:
         self._body = body
 
-    def read(self, size: int) -> bytes:
-        if self._body is None:
-            return b""
-        with _speaking():
+    def read(self, size: int, /) -> bytes:
+        with _service_errors():
             data: bytes = self._body.read(size)
             return data
 
     def close(self) -> None:
-        if self._body is not None:
-            self._body.close()
+        self._body.close()
 
 
 def _parts(keys: Sequence[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    """Neighbours are joined until they are large enough to be a part."""
+    """Neighbours are joined until they are large enough for a part."""
     gathered: list[tuple[str, int]] = []
     for key in keys:
         gathered.append(key)
@@ -372,8 +348,8 @@ def _tag(before: str, name: str) -> str:
 
 
 @contextmanager
-def _speaking() -> Iterator[None]:
-    """What goes wrong there is the store's fault, and passes."""
+def _service_errors() -> Iterator[None]:
+    """Errors of the service are temporary failures of the store."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:

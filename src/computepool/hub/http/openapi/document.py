@@ -1,4 +1,4 @@
-"""The API's OpenAPI document: what FastAPI derives from the routes, plus who may call them and how they refuse."""
+"""The API's OpenAPI document: what FastAPI derives from the routes, with their policies, errors and examples."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from computepool.hub.identity.access import Action
 from computepool.protocol.accounts import Problem
 
 _TAGS = {
-    "jobs": "Submit, watch, cancel, and ask why.",
+    "jobs": "Submit, watch, cancel and explain jobs.",
     "groups": "Jobs that belong together, and their stream of results.",
-    "mesh": "The pool as a whole, for those who watch it.",
-    "nodes": "The machines of the pool, and what their owners want of them.",
+    "mesh": "Key figures, the map and recent activity of the pool.",
+    "nodes": "The machines of the pool, and their owners' settings.",
     "artifacts": "Files, named by their SHA-256.",
     "accounts": "Accounts, keys and signing in.",
-    "credits": "What you have, what jobs cost and earn, quotes and receipts.",
+    "credits": "Balances, costs, earnings, quotes and receipts.",
     "prices": "The versioned price table.",
-    "market": "Spot prices, floors, and what a node earns.",
-    "payouts": "Matured credits on their way to a bank account or a UPI id.",
+    "market": "Spot prices, price floors and earnings of nodes.",
+    "payouts": "Payouts of matured credits to a bank account or a UPI id.",
     "events": "Every state transition: who, what, from, to, why, when.",
-    "hub": "The pool as a whole.",
-    "agent": "What the program on a node says to the hub.",
+    "hub": "The state of the hub itself.",
+    "agent": "Requests of the program on a node.",
 }
 _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "cp_<id>_<secret>_<checksum>",
-        "description": "An API key; made with `pool keys create` or by signing in.",
+        "description": "An API key, created with `pool keys create` or by signing in.",
     },
     "node": {
         "type": "http",
@@ -49,7 +49,7 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": "A browser's session, made by a sign-in link; refused when a request comes from another site.",
+        "description": "A browser's session, created by a sign-in link; refused if the request comes from another site.",
     },
 }
 _PERSON: list[dict[str, list[str]]] = [{"key": []}, {"cookie": []}]
@@ -66,26 +66,26 @@ router = guarded(include_in_schema=False)
 
 @router.get("/openapi.json")
 async def openapi(request: Request, _caller: Anyone) -> Response:
-    """By a thread: making it takes most of a second, in which no node would be heard."""
+    """On a thread: making the document takes most of a second, in which no node would be served."""
     return Response(await asyncio.to_thread(request.app.document), media_type="application/json")
 
 
 def operation_id(route: APIRoute) -> str:
-    """The function's own name: short, and what generated clients call their methods."""
+    """The function's own name: a short name for the methods of generated clients."""
     return route.name.strip("_")
 
 
 class Api(FastAPI):
-    """An application that documents its policies and refusals. The document is made once, when it is first asked for."""
+    """An application that documents its policies and errors. The document is made when it is first requested."""
 
-    _written: bytes | None = None
-    _writing = threading.Lock()
+    _document: bytes | None = None
+    _document_lock = threading.Lock()
 
     def document(self) -> bytes:
-        with self._writing:
-            if self._written is None:
-                self._written = json.dumps(self.openapi(), separators=(",", ":")).encode()
-            return self._written
+        with self._document_lock:
+            if self._document is None:
+                self._document = json.dumps(self.openapi(), separators=(",", ":")).encode()
+            return self._document
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -106,13 +106,13 @@ class Api(FastAPI):
         for policy in policies(self.routes):
             if policy.documented:
                 operation = document["paths"][policy.path][policy.method.lower()]
-                _name(operation)
-                _describe(operation, policy)
-                _show(operation)
+                _add_summary(operation)
+                _add_policy(operation, policy)
+                _add_examples(operation)
 
 
-def _name(operation: dict[str, Any]) -> None:
-    """The first line of a route's docstring is its summary."""
+def _add_summary(operation: dict[str, Any]) -> None:
+    """The first line of a route's docstring."""
     summary, _, more = operation["description"].partition("\n")
     operation["summary"] = summary.removesuffix(".")
     operation["description"] = " ".join(more.split())
@@ -120,13 +120,13 @@ def _name(operation: dict[str, Any]) -> None:
         del operation["description"]
 
 
-def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
+def _add_policy(operation: dict[str, Any], policy: RoutePolicy) -> None:
     assert policy.action is not None
     operation["security"] = _SECURITY.get(policy.action, _PERSON)
     if policy.scope is not None:
         operation["x-scope"] = policy.scope.value
     responses = operation["responses"]
-    for status in _general(operation, policy):
+    for status in _common_errors(operation, policy):
         responses[str(status)] = problems.response(status)
     if policy.method == "HEAD":
         for response in responses.values():
@@ -134,15 +134,15 @@ def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _show(operation: dict[str, Any]) -> None:
-    """Examples of what to send, unless the route has its own."""
+def _add_examples(operation: dict[str, Any]) -> None:
+    """Examples of request bodies, unless the route has its own."""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if body is not None and "examples" not in body:
         body["examples"] = examples.REQUESTS[body["schema"]["$ref"].rpartition("/")[2]]
 
 
-def _general(operation: dict[str, Any], policy: RoutePolicy) -> set[int]:
-    """What every route of this kind may refuse."""
+def _common_errors(operation: dict[str, Any], policy: RoutePolicy) -> set[int]:
+    """The error statuses of every route of this kind."""
     found = {503}
     if policy.action is not Action.NODE or "requestBody" in operation:
         found.add(429)

@@ -1,4 +1,4 @@
-"""Examples in the API's document. The tests hold each of them against its model, and send the requests to a real hub."""
+"""Examples in the API's document. Tests validate each of them and send the requests to a real hub."""
 
 from __future__ import annotations
 
@@ -34,12 +34,7 @@ PROFILE: Example = {
 }
 HEARTBEAT = _one(
     "An attempt has started",
-    {
-        "boot_id": "b7d2f1c4",
-        "holding": [f"{_JOB}-1"],
-        "running": [{"attempt_id": f"{_JOB}-1"}],
-        "claim": False,
-    },
+    {"boot_id": "b7d2f1c4", "holding": [f"{_JOB}-1"], "running": [{"attempt_id": f"{_JOB}-1"}], "claim": False},
 )
 
 
@@ -90,16 +85,14 @@ REQUESTS: dict[str, Examples] = {
             },
         },
     },
-    "ResubmitRequest": _one("For what the first one might cost", {}, at_todays_prices={"terms": "today"}),
-    "PreviewRequest": _one(
-        "Who has a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20}
-    ),
+    "ResubmitRequest": _one("At the price limit of the first one", {}, at_todays_prices={"terms": "today"}),
+    "PreviewRequest": _one("Which nodes have a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20}),
     "GroupRequest": _one("A group to submit jobs into", {"name": "sweep 7", "kind": "map"}),
     "RegisterKeysRequest": _one(
         "Two keys the group waits for", {"keys": [{"key": "seed-1", "meta": {"seed": 1}}, {"key": "seed-2"}]}
     ),
     "KeyReportsRequest": _one(
-        "How two of them ended",
+        "The outcomes of two keys",
         {
             "reports": [
                 {"key": "seed-1", "outcome": "succeeded", "result": "0.93"},
@@ -108,15 +101,11 @@ REQUESTS: dict[str, Examples] = {
         },
     ),
     "ReturnHomeRequest": {
-        "to the home it has": {
-            "summary": "Request delivery, or request it again",
-            "value": {"enabled": True},
-        },
+        "to the home it has": {"summary": "Request delivery, or request it again", "value": {"enabled": True}},
         "cancel": {"summary": "Cancel delivery", "value": {"enabled": False}},
     },
     "DeliveryProblem": _one(
-        "The disk is full",
-        {"round": 1, "reason": "it needs 12 GB, and 3 GB are free in /var/lib/computepool"},
+        "The disk is full", {"round": 1, "reason": "it needs 12 GB, but only 3 GB are free in /var/lib/computepool"}
     ),
     "ArrivalRequest": _one(
         "A result and its file",
@@ -131,7 +120,7 @@ REQUESTS: dict[str, Examples] = {
         },
     ),
     "RegisterRequest": _one(
-        "A new node shows its code, its public key, and that it holds the private half",
+        "A new node sends its code, its public key, and a proof that it holds the private key",
         {
             "code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
             "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
@@ -141,7 +130,7 @@ REQUESTS: dict[str, Examples] = {
         },
     ),
     "NextRequest": _one(
-        "The first poll of an agent brings its profile",
+        "The first poll of an agent includes its profile",
         {"boot_id": "b7d2f1c4", "holding": [], "wait_ms": 10000, "profile": PROFILE},
         while_running={
             "boot_id": "b7d2f1c4",
@@ -180,7 +169,7 @@ REQUESTS: dict[str, Examples] = {
         },
     ),
     "CheckpointReport": _one(
-        "Two fifths are done, and one file says how to go on",
+        "Two fifths are done; one file holds the state to resume from",
         {
             "attempt_id": f"{_JOB}-1",
             "seq": 3,
@@ -213,13 +202,11 @@ REQUESTS: dict[str, Examples] = {
         "A line of a running attempt",
         {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},
     ),
-    "EnrolCodeRequest": _one(
-        "For one machine", {}, for_the_hosts_of_a_mesh={"hosts": 10, "lifetime_s": 3600}
-    ),
-    "ReviewRequest": _one("Broken memory", {"note": "its memory was broken, and is replaced"}),
+    "EnrolCodeRequest": _one("For one machine", {}, for_the_hosts_of_a_mesh={"hosts": 10, "lifetime_s": 3600}),
+    "ReviewRequest": _one("Broken memory", {"note": "its memory was faulty and has been replaced"}),
     "NodeStateRequest": _one("Take no new work", {"state": "paused"}, finish_and_leave={"state": "draining"}),
     "AccountRequest": _one(
-        "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
+        "A person who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
     ),
     "QuotaRequest": _one(
         "At most 100 unfinished jobs, 250 credits a day, and 10 GB of files that are kept for a week",
@@ -238,20 +225,15 @@ REQUESTS: dict[str, Examples] = {
     ),
     "RekeyRequest": _one(
         "A new key, signed by the old one",
-        {
-            "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
-            "proof": "A" * 86,
-            "endorsement": "A" * 86,
-        },
+        {"public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "proof": "A" * 86, "endorsement": "A" * 86},
     ),
-    "RolesRequest": _one("An administrator who also submits", {"roles": ["admin", "submitter"]}),
-    "RefusalRequest": _one("With a reason", {"reason": "Nobody paid this in."}),
+    "RolesRequest": _one("An administrator who also submits jobs", {"roles": ["admin", "submitter"]}),
+    "RefusalRequest": _one("With a reason", {"reason": "This payment was never received."}),
     "KeyRotateRequest": _one("The old one works for another day", {"overlap_s": 86400}),
     "SignInRequest": _one(
-        "The code of a sign-in link, for a key",
-        {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"},
+        "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
     ),
-    "WebhookRequest": _one("When groups are complete, or home", {"url": "https://example.org/computepool"}),
+    "WebhookRequest": _one("When groups are complete or delivered", {"url": "https://example.org/computepool"}),
     "PayoutRequest": _one(
         "500 credits to a UPI id",
         {"amount": 500_000_000, "upi": "asha@okaxis"},
@@ -260,9 +242,9 @@ REQUESTS: dict[str, Examples] = {
             "bank": {"account_number": "50100123456789", "ifsc": "HDFC0000123", "name": "Asha Rao"},
         },
     ),
-    "RejectRequest": _one("Back to its owner", {"reason": "The account holder is somebody else."}),
-    "PaidRequest": _one("With the bank's number for the transfer", {"reference": "HDFCN52026111500000001"}),
-    "FailedRequest": _one("It came back", {"reason": "The account is closed."}),
+    "RejectRequest": _one("Return it to its owner", {"reason": "The account holder is a different person."}),
+    "PaidRequest": _one("With the bank's transfer number", {"reference": "HDFCN52026111500000001"}),
+    "FailedRequest": _one("The bank returned it", {"reason": "The account is closed."}),
     "TopUpRequest": _one(
         "500 credits, paid in by bank transfer",
         {"account": "admin", "amount": 500_000_000, "source": "bank", "note": "UTR 4312 of 12 May"},
@@ -331,15 +313,7 @@ REPLIES: dict[str, Example] = {
         "eligible_now": 0,
         "unsatisfiable": True,
         "ahead": 0,
-        "gates": [
-            {
-                "gate": "vram",
-                "need": "49152 MB",
-                "failing": 3,
-                "failing_even_if_idle": 3,
-                "passing_without": 1,
-            }
-        ],
+        "gates": [{"gate": "vram", "need": "49152 MB", "failing": 3, "failing_even_if_idle": 3, "passing_without": 1}],
         "changes": [{"change": "--vram 24", "nodes": 1}],
     },
     "GroupView": {

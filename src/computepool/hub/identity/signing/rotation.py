@@ -1,4 +1,4 @@
-"""Changing what the hub signs with. The next key is known to everybody before it signs; the last one is accepted for a while."""
+"""Rotation of the hub's signing key. The next key is published before it signs; the previous one is accepted for a while."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def rotate_in(tx: Tx, clock: Clock, *, settings: Settings, actor: str) -> str:
-    """The next key signs, a new next one is made; the name of the one that signs now."""
+    """Let the next key sign, and create another next one. Returns the id of the key that signs now."""
     rows = signing_key_rows.list_keys(tx.connection)
     old = [row for row in rows if row.starts_at_ms is not None][-1]
     new = next((row for row in rows if row.starts_at_ms is None), None)
@@ -31,7 +31,7 @@ def rotate_in(tx: Tx, clock: Clock, *, settings: Settings, actor: str) -> str:
     add_next(tx, clock, after=new)
     tx.emit(actor=actor, action="hub.key_rotated", before=old.kid, after=new.kid)
     tx.touch(SIGNING_TOPIC)
-    return str(new.kid)
+    return new.kid
 
 
 async def rotate(hub: Hub, admin: Principal) -> HubKeys:
@@ -46,7 +46,7 @@ async def reload(hub: Hub) -> None:
 
 
 async def tend(hub: Hub) -> None:
-    """Rotate when it is time, forget what is over, and notice what another process changed."""
+    """Rotate when due, retire keys past their overlap, and load what another process changed."""
     rows = await hub.store.read(signing_key_rows.list_keys)
     if _due(rows, hub.settings, hub.now_ms()) or _over(rows, hub.now_ms()):
         await hub.store.write(partial(_tend_in, settings=hub.settings, clock=hub.clock))
@@ -65,7 +65,7 @@ def _over(rows: Sequence[SigningKeyRow], now_ms: int) -> bool:
 
 def _tend_in(tx: Tx, *, settings: Settings, clock: Clock) -> None:
     keys = signing_key_rows.list_keys(tx.connection)
-    if _due(keys, settings, tx.now_ms):  # another hub may have been faster
+    if _due(keys, settings, tx.now_ms):  # another hub may have rotated meanwhile
         rotate_in(tx, clock, settings=settings, actor="hub")
     for kid in signing_key_rows.retire_keys(tx):
         tx.emit(actor="hub", action="hub.key_retired", before=kid)

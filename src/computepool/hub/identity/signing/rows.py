@@ -1,4 +1,4 @@
-"""The hub's signing keys: one that signs, one that will, and those that did."""
+"""Rows of the hub's signing keys: the current one, the next one, and previous ones."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class SigningKeyRow(TypedRow, of=signing_keys):
 
 
 def list_keys(connection: Connection) -> list[SigningKeyRow]:
-    """In the order they sign."""
+    """In the order in which they sign."""
     return SigningKeyRow.all(connection.execute(SigningKeyRow.select().order_by(signing_keys.c.number)))
 
 
 def insert_key(tx: Tx, **columns: str | int | None) -> bool:
-    """False when another hub was faster."""
+    """False: another hub inserted it first."""
     statement = dialect.insert_ignore(tx.connection, signing_keys).values(created_at_ms=tx.now_ms, **columns)
     return tx.connection.execute(statement.returning(signing_keys.c.kid)).first() is not None
 
 
 def start_key(tx: Tx, kid: str) -> bool:
-    """The next one signs from now on. False when it does already: two rotations at once are one."""
+    """Let the next key sign from now on. False if it already does: two rotations at once are one."""
     unused = signing_keys.c.kid == kid, signing_keys.c.starts_at_ms.is_(None)
     return set_where(tx, signing_keys, *unused, starts_at_ms=tx.now_ms) == 1
 
@@ -45,7 +45,7 @@ def end_key(tx: Tx, kid: str, *, at_ms: int) -> None:
 
 
 def retire_keys(tx: Tx) -> list[str]:
-    """Forget the private halves of those whose overlap is over; their names."""
+    """Delete the private keys whose overlap is over. Returns their ids."""
     statement = (
         update(signing_keys)
         .where(signing_keys.c.ends_at_ms <= tx.now_ms, signing_keys.c.private_key.is_not(None))

@@ -1,4 +1,4 @@
-"""The hub's signing keys and the pepper of all hashes. Kept in the store: hubs of one pool share them."""
+"""The hub's signing keys and the pepper of all hashes. They are in the store, shared by the hubs of a pool."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from computepool.hub.identity.signing.rows import SigningKeyRow
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text
 from computepool.protocol.tokens import b64, public_text, unb64
 
-_OLD_PREFIX = "key:"  #: how the one signing key was kept before there was a table of them
-
 
 class Secrets:
-    """What this hub knows of them; `adopt` brings it up to date."""
+    """The keys as this hub last read them; `adopt` updates them."""
 
     def __init__(self, pepper: str, rows: Sequence[SigningKeyRow]) -> None:
         self._pepper = unb64(pepper)
         self.adopt(rows)
 
     def adopt(self, rows: Sequence[SigningKeyRow]) -> None:
-        """All signing keys, in their order."""
+        """`rows`: all signing keys, in their order."""
         current = [row for row in rows if row.starts_at_ms is not None][-1]
         assert current.private_key is not None
         assert current.starts_at_ms is not None
@@ -37,12 +35,8 @@ class Secrets:
         self.signing_key = Ed25519PrivateKey.from_private_bytes(unb64(current.private_key))
         self.published = _publish(rows, self.signing_key, kid=self.kid)
 
-    def public_keys(self) -> dict[str, str]:
-        """Those that are accepted."""
-        return dict(self.published.keys)
-
     def digest(self, secret: str) -> str:
-        """What is stored of a key or code: a leaked table gives nobody access."""
+        """The stored form of a key or code: a leaked table gives no access."""
         return hmac.new(self._pepper, secret.encode(), hashlib.sha256).hexdigest()
 
     def matches(self, secret: str, digest: str) -> bool:
@@ -50,7 +44,7 @@ class Secrets:
 
 
 def _publish(rows: Sequence[SigningKeyRow], key: Ed25519PrivateKey, *, kid: str) -> HubKeys:
-    """Signed once for each change, not for each who asks."""
+    """The published list, signed once a change rather than once a request."""
     coming = [row.kid for row in rows if row.starts_at_ms is None]
     retired = [row for row in rows if row.private_key is None]
     published = HubKeys(
@@ -63,14 +57,14 @@ def _publish(rows: Sequence[SigningKeyRow], key: Ed25519PrivateKey, *, kid: str)
             for row in rows
             if row.endorsed_by is not None
         ],
-        # Every key passes three stages: it is there, it signs, it is retired.
+        # Every key passes three stages: created, signing, retired.
         version=len(rows) + sum(row.starts_at_ms is not None for row in rows) + len(retired),
     )
     return published.model_copy(update={"signature": b64(key.sign(published.signed_text()))})
 
 
 def load_secrets(store: Store, clock: Clock) -> Secrets:
-    """Reads them, making them on the first start."""
+    """Read the secrets; create them on the first start."""
     rows = store.read_now(signing_key_rows.list_keys)
     values = store.read_now(account_rows.get_secrets)
     if "pepper" not in values or not any(row.starts_at_ms is None for row in rows):
@@ -81,17 +75,17 @@ def load_secrets(store: Store, clock: Clock) -> Secrets:
 
 
 def _create(tx: Tx, clock: Clock) -> None:
-    """Names and numbers decide which of the hubs that start together made them."""
+    """Unique names and numbers decide between hubs that start together."""
     account_rows.insert_secret(tx, name="pepper", value=b64(clock.entropy(32)))
     rows = signing_key_rows.list_keys(tx.connection)
     if not rows:
-        kid, private = _first(tx, clock)
+        kid, private = clock.entropy(4).hex(), Ed25519PrivateKey.from_private_bytes(clock.entropy(32))
         signing_key_rows.insert_key(
             tx,
             kid=kid,
             number=1,
-            public_key=public_text(Ed25519PrivateKey.from_private_bytes(unb64(private))),
-            private_key=private,
+            public_key=public_text(private),
+            private_key=b64(private.private_bytes_raw()),
             starts_at_ms=tx.now_ms,
         )
         rows = signing_key_rows.list_keys(tx.connection)
@@ -99,18 +93,8 @@ def _create(tx: Tx, clock: Clock) -> None:
         add_next(tx, clock, after=rows[-1])
 
 
-def _first(tx: Tx, clock: Clock) -> tuple[str, str]:
-    """The one from before there was a table of them: nodes have pinned it."""
-    kept = {
-        name.removeprefix(_OLD_PREFIX): value
-        for name, value in account_rows.get_secrets(tx.connection).items()
-        if name.startswith(_OLD_PREFIX)
-    }
-    return list(kept.items())[-1] if kept else (clock.entropy(4).hex(), b64(clock.entropy(32)))
-
-
 def add_next(tx: Tx, clock: Clock, *, after: SigningKeyRow) -> None:
-    """A key for later, endorsed by the one before it while that one's private half is there."""
+    """Create the next key, endorsed by the current one."""
     private = Ed25519PrivateKey.from_private_bytes(clock.entropy(32))
     kid, public = clock.entropy(4).hex(), public_text(private)
     assert after.private_key is not None
@@ -127,13 +111,13 @@ def add_next(tx: Tx, clock: Clock, *, after: SigningKeyRow) -> None:
 
 
 def make_key(key_id: str, secret: bytes) -> str:
-    """`cp_<id>_<secret>_<checksum>`: recognisable by secret scanners, and a typo is told from a wrong key."""
+    """`cp_<id>_<secret>_<checksum>`: secret scanners recognise it, and the checksum tells a typo from a wrong key."""
     body = f"cp_{key_id}_{secret.hex()}"
     return f"{body}_{zlib.crc32(body.encode()):08x}"
 
 
 def parse_key(text: str) -> tuple[str, str] | None:
-    """(id, secret), or None when it is not a key of ours or was mistyped."""
+    """(id, secret); None if it is no key of ours or was mistyped."""
     body, _, checksum = text.rpartition("_")
     parts = body.split("_")
     if len(parts) != 3 or parts[0] != "cp" or f"{zlib.crc32(body.encode()):08x}" != checksum:

@@ -1,4 +1,4 @@
-"""Checkpoints of unfinished jobs, and from which of them attempts went on."""
+"""Rows of checkpoints, and what attempts that resumed from one keep about it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import checkpoints
-from computepool.hub.db.queries import set_where, values
+from computepool.hub.db.queries import new_values, scalars, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_QUEUED, artifact_refs, attempts, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -33,7 +34,7 @@ class CheckpointRow(TypedRow, of=checkpoints):
 
 
 class ChainLink(TypedRow, of=attempts):
-    """An attempt, with what is needed to follow a chain and to pay for it."""
+    """An attempt in a chain of attempts that resumed from each other's checkpoints."""
 
     id: str
     number: int
@@ -46,9 +47,7 @@ class ChainLink(TypedRow, of=attempts):
 
 
 def get(connection: Connection, job_id: str) -> CheckpointRow | None:
-    return CheckpointRow.first(
-        connection.execute(CheckpointRow.select().where(checkpoints.c.job_id == job_id))
-    )
+    return CheckpointRow.first(connection.execute(CheckpointRow.select().where(checkpoints.c.job_id == job_id)))
 
 
 def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, CheckpointRow]:
@@ -60,85 +59,75 @@ def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, Checkpo
 
 
 def keep(tx: Tx, job_id: str, row: Mapping[str, Any]) -> None:
-    """In the place of the one before. The caller holds the job's row."""
+    """Replaces the checkpoint before. The caller has locked the job."""
     tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
     tx.connection.execute(checkpoints.insert().values(job_id=job_id, at_ms=tx.now_ms, failures=0, **row))
-    _mark(tx, job_id, row["attempt_no"])
+    set_where(tx, jobs, jobs.c.id == job_id, checkpoint_no=row["attempt_no"])
 
 
 def drop(tx: Tx, job_id: str) -> None:
     tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
     drop_refs(tx, job_id)
-    _mark(tx, job_id, None, pinned="")  # without its files there is nothing to arrive with at a host
+    # Without a checkpoint there is nothing that a host could resume from.
+    set_where(tx, jobs, jobs.c.id == job_id, checkpoint_no=None, pinned="")
 
 
 def pin(tx: Tx, job_id: str, node_id: str) -> None:
-    """Only that host may go on from it."""
+    """Only that node may resume from it."""
     set_where(tx, jobs, jobs.c.id == job_id, pinned=node_id)
 
 
-def _mark(tx: Tx, job_id: str, attempt_no: int | None, **changes: Any) -> None:
-    set_where(tx, jobs, jobs.c.id == job_id, checkpoint_no=attempt_no, **changes)
-
-
 def stranded(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
-    """Jobs that wait since before then for the host that they named. By checkpoints: few jobs have one."""
+    """Jobs that have waited since before then for the host that they named. Found by their checkpoints, because few jobs
+    have one."""
     statement = (
         select(jobs.c.id)
         .select_from(checkpoints.join(jobs, jobs.c.id == checkpoints.c.job_id))
         .where(IS_QUEUED, jobs.c.pinned != "", jobs.c.queued_at_ms < before_ms)
         .limit(limit)
     )
-    return values(connection, statement)
+    return scalars(connection, statement)
 
 
 def drop_refs(tx: Tx, job_id: str) -> None:
-    """The bytes go when nothing else refers to them."""
-    tx.connection.execute(
-        delete(artifact_refs).where(artifact_refs.c.job_id == job_id, artifact_refs.c.role == ROLE)
+    """Files to which nothing else refers are collected later."""
+    tx.connection.execute(delete(artifact_refs).where(artifact_refs.c.job_id == job_id, artifact_refs.c.role == ROLE))
+
+
+_DROP_UPLOAD = Prepared(
+    delete(artifact_refs).where(
+        artifact_refs.c.digest == bindparam("file"),
+        artifact_refs.c.name == bindparam("called"),
+        artifact_refs.c.account_id == bindparam("node"),
+        artifact_refs.c.role == "node",
+        artifact_refs.c.created_at_ms <= bindparam("until_ms"),
     )
-
-
-_DROP_UPLOAD = delete(artifact_refs).where(
-    artifact_refs.c.digest == bindparam("file"),
-    artifact_refs.c.name == bindparam("called"),
-    artifact_refs.c.account_id == bindparam("node"),
-    artifact_refs.c.role == "node",
-    artifact_refs.c.created_at_ms <= bindparam("until_ms"),
 )
 
 
 def drop_uploads(tx: Tx, files: Mapping[str, str], *, node_id: str, until_ms: int) -> None:
-    """What a node sent for a checkpoint that a newer one replaced: it would be kept for days, and each one is as large.
+    """Let go of what a node uploaded for a checkpoint that a newer one replaced: it would be kept for days.
 
-    `files`: digests by name. The same bytes under another name, or sent since, are of another job of that node.
+    `files`: digests by name. The same bytes under another name, or uploaded later, belong to another job of that node.
     """
-    if files:
-        same = {"node": node_id, "until_ms": until_ms}
-        rows = [{"file": digest, "called": name, **same} for name, digest in files.items()]
-        tx.connection.execute(_DROP_UPLOAD, rows)
+    same = {"node": node_id, "until_ms": until_ms}
+    _DROP_UPLOAD.execute(tx.connection, [{"file": digest, "called": name, **same} for name, digest in files.items()])
 
 
 def count_failure(tx: Tx, job_id: str) -> None:
     set_where(tx, checkpoints, checkpoints.c.job_id == job_id, failures=checkpoints.c.failures + 1)
 
 
-_RESUME = (
+_RESUME = Prepared(
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"))
-    .values(
-        resumed_no=bindparam("from_no"),
-        resumed_ms=bindparam("from_ms"),
-        covered_ms=bindparam("all_ms"),
-        spent=bindparam("cost"),
-    )
+    .values(**new_values("resumed_no", "resumed_ms", "covered_ms", "spent"))
 )
 
 
 def resume(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """Attempts that were just leased go on from a checkpoint."""
-    if rows:
-        tx.connection.execute(_RESUME, list(rows))
+    """Attempts that were just leased resume from a checkpoint."""
+    _RESUME.execute(tx.connection, rows)
 
 
 def note_time(tx: Tx, attempt_id: str, *, checkpoint_ms: int, lane_billed_ms: int) -> None:
@@ -151,14 +140,11 @@ def links(connection: Connection, job_id: str) -> list[ChainLink]:
     return ChainLink.all(connection.execute(ChainLink.select().where(attempts.c.job_id == job_id)))
 
 
-_PAY = (
-    update(attempts)
-    .where(attempts.c.id == bindparam("attempt"))
-    .values(billed_ms=bindparam("billed"), charge=bindparam("cost"))
+_PAY = Prepared(
+    update(attempts).where(attempts.c.id == bindparam("attempt")).values(**new_values("billed_ms", "charge"))
 )
 
 
 def pay(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """What was paid for attempts whose work an accepted run went on from."""
-    if rows:
-        tx.connection.execute(_PAY, list(rows))
+    """What is paid for attempts from whose checkpoints an accepted run resumed."""
+    _PAY.execute(tx.connection, rows)

@@ -1,7 +1,7 @@
-"""Checkpoints in the hub: kept with the job while its run lasts, given to the next attempt, paid for when they were used.
+"""Checkpoints: kept with the job while its run lasts, given to the next attempt, and paid for if they were used.
 
-A checkpoint belongs to one run. When a result is there, or the job is over, it is dropped; where another run is
-needed to confirm the result, that one starts from nothing.
+A checkpoint belongs to one run. It is dropped when the run has a result, or the job ends. If another run is needed to confirm
+the result, that run starts from the beginning.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.core.errors import Forbidden, NotFound
+from computepool.core.errors import Forbidden
 from computepool.core.jobs import checkpoints as rules
-from computepool.core.jobs.checkpoints import Link, Refusal, ReportedCheckpoint, StoredCheckpoint
+from computepool.core.jobs.checkpoints import Checkpoint, Link, Refusal
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.money.pricing import affordable_ms, charge_of
 from computepool.core.trust.reputation import FAULT_ACTION
@@ -21,164 +21,124 @@ from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
-from computepool.hub.db import event_rows as record_rows
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow, LiveAttemptRow
 from computepool.hub.jobs.rows import JobRow, LeasedJob
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
+from computepool.hub.jobs.transactions import JobTx, attempt_event, lock_attempt, write
 from computepool.hub.money import holds
 from computepool.hub.money.holds import RunCharge
 from computepool.hub.nodes import group_homes, hosts
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.snapshot import Snapshot, take_for, write
+from computepool.hub.snapshot import take_for
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
-from computepool.protocol.jobs.jobs import CheckpointView, JobSpec, OutputFile
+from computepool.protocol.jobs.jobs import CheckpointView, OutputFile
 
 KEPT_ACTION = "checkpoint.saved"
 UNDECLARED = "This job did not declare that it saves checkpoints."
 UNMOVING = "This job did not declare that it moves."
 
 
-def spec_of(tx: Tx, snapshot: Snapshot, job: JobRow) -> JobSpec:
-    known = snapshot.specs.peek(job.spec_digest)
-    if known is not None:
-        return known.spec
-    body = job_rows.get_specs(tx.connection, [job.spec_digest])[job.spec_digest]
-    return JobSpec.model_validate_json(body)
-
-
-# a node has one
+# a node reports one
 
 
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
     if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
-    known = take_for(hub, node.node_id, [report.attempt_id])
 
-    def unit(tx: Tx, snapshot: Snapshot) -> tuple[CheckpointReply, StorageChanges]:
-        changes = StorageChanges()
-        return _receive(tx, snapshot, report, node=node, changes=changes), changes
+    def unit(tx: JobTx) -> tuple[CheckpointReply, StorageChanges]:
+        return _receive(tx, node, report), tx.settlement.storage
 
-    return storage_quota.follow_and_reply(hub, await write(hub, unit, known))
+    snapshot = take_for(hub, node.node_id, [report.attempt_id])
+    return storage_quota.apply_and_reply(hub, await write(hub, unit, snapshot))
 
 
-def _receive(
-    tx: Tx, snapshot: Snapshot, report: CheckpointReport, *, node: NodePrincipal, changes: StorageChanges
-) -> CheckpointReply:
-    job_id = report.attempt_id.rpartition("-")[0]
-    # Jobs before attempts, as everywhere.
-    job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
-    attempt = attempt_rows.lock_attempts(tx, [report.attempt_id]).get(report.attempt_id)
-    if job is None or attempt is None or attempt.node_id != node.node_id:
-        raise NotFound("This node holds no such attempt.")
+def _receive(tx: JobTx, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
+    job, attempt = lock_attempt(tx, node, report.attempt_id)
     if AttemptState(attempt.state) not in LIVE_ATTEMPT or job.attempt_no != attempt.number:
         return CheckpointReply(kept=False, reason=Refusal.NOT_LIVE.sentence, over=True)
-    spec = spec_of(tx, snapshot, job)
+    spec = tx.spec(job.spec_digest)
     if not spec.saves or (report.move_to is not None and not spec.moves):
         _blame(tx, job, attempt)
         return CheckpointReply(kept=False, reason=UNMOVING if spec.saves else UNDECLARED, over=True)
-    before = None if job.checkpoint_no is None else checkpoint_rows.get(tx.connection, job_id)
+    before = None if job.checkpoint_no is None else checkpoint_rows.get(tx.connection, job.id)
     if before is not None and (before.attempt_no, before.seq) == (attempt.number, report.seq):
-        return CheckpointReply(kept=True)  # the answer to the first time was lost
-    refusal = _refusal(tx, snapshot, report, attempt=attempt, before=before)
+        return CheckpointReply(kept=True)  # sent again because the first reply was lost
+    refusal = _refusal(tx, report, attempt, before=before)
     if refusal is not None:
         return CheckpointReply(kept=False, reason=refusal.sentence)
     sizes = _sizes(tx, node, report, before=before)
     missing = [file.name for file in report.files if file.digest not in sizes]
     if missing:
         return CheckpointReply(kept=False, reason=f"Not uploaded: {missing[0]}.")
-    size = sum(sizes[file.digest] for file in report.files)
-    if size > snapshot.settings.checkpoint_max_bytes:
-        most = snapshot.settings.checkpoint_max_bytes
+    most = tx.snapshot.settings.checkpoint_max_bytes
+    if sum(sizes[file.digest] for file in report.files) > most:
         return CheckpointReply(kept=False, reason=f"A checkpoint may have {most} bytes at most.")
-    replaces = 0 if before is None else before.size
+    replaces, changes = 0 if before is None else before.size, tx.settlement.storage
     full = storage_quota.hand_over(
-        tx, job.account_id, files=sizes, replaces=replaces, snapshot=snapshot, changes=changes
+        tx, job.account_id, files=sizes, replaces=replaces, snapshot=tx.snapshot, changes=changes
     )
     if full is not None:
         return CheckpointReply(kept=False, reason=full)
     _keep(tx, job, attempt, report=report, before=before, sizes=sizes)
-    if report.move_to is not None:
-        _aim(tx, snapshot, job, host=report.move_to)
+    # From now on only that host may resume from it, even if the node is lost before it reports the move. If there is no such
+    # host, that report ends the job (migration.py).
+    if report.move_to is not None and (pinned := destination(tx, job, host=report.move_to)) is not None:
+        checkpoint_rows.pin(tx, job.id, pinned)
     return CheckpointReply(kept=True)
 
 
-def _aim(tx: Tx, snapshot: Snapshot, job: JobRow, *, host: str) -> None:
-    """What was saved is for that host alone, also if the node is lost before it reports the move.
-
-    Where there is no such host the report is what ends the job (migration.py).
-    """
-    chosen = destination(tx, snapshot, job, host=host)
-    if chosen is not None:
-        checkpoint_rows.pin(tx, job.id, chosen)
-
-
-def destination(tx: Tx, snapshot: Snapshot, job: JobRow, *, host: str) -> str | None:
-    """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
-    found = {row.id: row for row in hosts.called(tx.connection, job.account_id, host)}
-    online = snapshot.ask(group_homes.OnlineNodes.among(found.values()))
-    meant = hosts.meant_by(job.account_id, host, rows=found.values(), online=online)
-    if len(meant) == 1 and hosts.begun_ids(tx.connection, host, but=meant[0]):
+def destination(tx: JobTx, job: JobRow, *, host: str) -> str | None:
+    """The id of the node that `host` names. A node of another owner must be the one that the job's own needs name, if any."""
+    found = {row.id: row for row in hosts.find_nodes(tx.connection, job.account_id, host)}
+    online = tx.snapshot.ask(group_homes.OnlineNodes.among(found.values()))
+    meant = hosts.meant_ids(job.account_id, host, rows=found.values(), online=online)
+    if len(meant) != 1 or hosts.ids_beginning_with(tx.connection, host, but=meant[0]):
         return None
-    if len(meant) != 1 or found[meant[0]].account_id == job.account_id:
-        return meant[0] if len(meant) == 1 else None
-    return meant[0] if spec_of(tx, snapshot, job).needs.host in (None, meant[0]) else None
+    if found[meant[0]].account_id == job.account_id:
+        return meant[0]
+    return meant[0] if tx.spec(job.spec_digest).needs.host in (None, meant[0]) else None
 
 
 def _blame(tx: Tx, job: JobRow, attempt: AttemptRow) -> None:
-    """No job asked for it, so it was the node's own idea: that counts as its fault, once an attempt."""
-    if record_rows.has_event(tx.connection, job_id=job.id, attempt_id=attempt.id, action=FAULT_ACTION):
-        return
-    tx.emit(
-        actor=attempt.node_id,
-        action=FAULT_ACTION,
-        account_id=job.account_id,
-        job_id=job.id,
-        attempt_id=attempt.id,
-        node_id=attempt.node_id,
-        reason=Reason.NODE_ERROR.value,
-    )
+    """No job asked for this checkpoint, so it counts as the node's fault, once per attempt."""
+    if not event_rows.has_event(tx.connection, job_id=job.id, attempt_id=attempt.id, action=FAULT_ACTION):
+        attempt_event(tx, job, attempt, action=FAULT_ACTION, actor=attempt.node_id, reason=Reason.NODE_ERROR.value)
 
 
 def _refusal(
-    tx: Tx, snapshot: Snapshot, report: CheckpointReport, *, attempt: AttemptRow, before: CheckpointRow | None
+    tx: JobTx, report: CheckpointReport, attempt: AttemptRow, *, before: CheckpointRow | None
 ) -> Refusal | None:
     kept = None
     if before is not None:
-        kept = StoredCheckpoint(
-            attempt_no=before.attempt_no,
-            seq=before.seq,
-            at_ms=before.at_ms,
-            progress=before.progress,
-            last=before.last,
+        kept = Checkpoint(
+            attempt_no=before.attempt_no, seq=before.seq, at_ms=before.at_ms, progress=before.progress, last=before.last
         )
-    reported = ReportedCheckpoint(
+    reported = Checkpoint(
         attempt_no=attempt.number,
         seq=report.seq,
+        at_ms=tx.now_ms,
         progress=report.progress,
         last=report.last,
         files=len(report.files),
     )
-    gap_ms = round(snapshot.settings.checkpoint_gap_s * 1000)
-    return rules.refusal(kept, reported, now_ms=tx.now_ms, gap_ms=gap_ms)
+    return rules.refusal(kept, reported, gap_ms=round(tx.snapshot.settings.checkpoint_gap_s * 1000))
 
 
-def _sizes(
-    tx: Tx, node: NodePrincipal, report: CheckpointReport, *, before: CheckpointRow | None
-) -> dict[str, int]:
-    """By digest, of the files that are here and that this node sent, or was given with the checkpoint before."""
+def _sizes(tx: Tx, node: NodePrincipal, report: CheckpointReport, *, before: CheckpointRow | None) -> dict[str, int]:
+    """By digest, for the files that the hub has and that this node uploaded, or was given with the checkpoint before."""
     named = sorted({file.digest for file in report.files})
     if not named:
         return {}
     known = artifact_rows.readable_of(tx.connection, named, account_id=node.node_id)
     if before is not None:
         known |= {digest for digest, _ in json.loads(before.files).values()}
-    sizes = artifact_rows.get_artifacts(tx.connection, named)
+    sizes = artifact_rows.get_sizes(tx.connection, named)
     return {digest: size for digest, size in sizes.items() if digest in known}
 
 
@@ -217,44 +177,34 @@ def _keep(
         checkpoint_rows.drop_uploads(tx, gone, node_id=attempt.node_id, until_ms=before.at_ms)
     owner = {"account_id": job.account_id, "job_id": job.id, "role": checkpoint_rows.ROLE}
     artifact_rows.refer(tx, [owner | {"name": name, "digest": digest} for name, (digest, _) in files.items()])
-    tx.emit(
-        actor=attempt.node_id,
-        action=KEPT_ACTION,
-        account_id=job.account_id,
-        job_id=job.id,
-        attempt_id=attempt.id,
-        node_id=attempt.node_id,
-        group_id=job.group_id,
-        data=json.dumps({"files": len(files), "size": size, "progress": progress}),
-    )
+    data = {"files": len(files), "size": size, "progress": progress}
+    attempt_event(tx, job, attempt, action=KEPT_ACTION, actor=attempt.node_id, group_id=job.group_id, data=data)
     tx.touch(f"job:{job.id}", "events")
 
 
 def _own_ms(tx: Tx, job: JobRow, attempt: AttemptRow, *, reported_ms: int, progress: float | None) -> int:
-    """The attempt's time up to here, set aside in its lane: a second is paid for once, whoever it is paid through."""
+    """How long the attempt has run, which is set aside in its lane: a second is paid once, whichever attempt it counts for."""
     node_rows.lock_node(tx, attempt.node_id)
     lane_ms = attempt_rows.lanes_billed(tx.connection, [attempt.lane]).get(attempt.lane, 0)
-    had_ms = tx.now_ms - (attempt.lane_since_ms or attempt.leased_at_ms)
+    held_ms = tx.now_ms - (attempt.lane_since_ms or attempt.leased_at_ms)
     aside_ms = attempt.checkpoint_ms or 0
     own_ms = rules.covered_ms(
         reported_ms=reported_ms,
         leased_at_ms=attempt.leased_at_ms,
         now_ms=tx.now_ms,
-        lane_left_ms=had_ms - (lane_ms - aside_ms),
+        lane_left_ms=held_ms - (lane_ms - aside_ms),
         limit_left_ms=rules.left_ms(rules.earned_ms(job.longest_ms, progress), attempt.covered_ms or 0),
     )
     own_ms = max(own_ms, aside_ms)
-    checkpoint_rows.note_time(
-        tx, attempt.id, checkpoint_ms=own_ms, lane_billed_ms=lane_ms - aside_ms + own_ms
-    )
+    checkpoint_rows.note_time(tx, attempt.id, checkpoint_ms=own_ms, lane_billed_ms=lane_ms - aside_ms + own_ms)
     return own_ms
 
 
-# the next attempt has it
+# the next attempt resumes from it
 
 
 def resume(tx: Tx, leased: Iterable[LeasedJob]) -> dict[str, CheckpointRow]:
-    """By job, the checkpoints from which attempts go on that were just leased; most jobs have none."""
+    """By job, the checkpoints from which attempts resume that were just leased; most jobs have none."""
     marked = [job for job in leased if job.checkpoint_no is not None]
     if not marked:
         return {}
@@ -262,20 +212,20 @@ def resume(tx: Tx, leased: Iterable[LeasedJob]) -> dict[str, CheckpointRow]:
     rows = [
         {
             "attempt": attempt_rows.attempt_id(job.id, job.attempt_no),
-            "from_no": found[job.id].attempt_no,
-            "from_ms": found[job.id].attempt_ms,
-            "all_ms": found[job.id].covered_ms,
-            "cost": found[job.id].spent,
+            "new_resumed_no": row.attempt_no,
+            "new_resumed_ms": row.attempt_ms,
+            "new_covered_ms": row.covered_ms,
+            "new_spent": row.spent,
         }
         for job in marked
-        if job.id in found
+        if (row := found.get(job.id)) is not None
     ]
     checkpoint_rows.resume(tx, rows)
     return found
 
 
 def adopted(connection: Connection, live: Sequence[LiveAttemptRow]) -> dict[str, CheckpointRow]:
-    """By attempt, what it goes on from, where that is still the job's checkpoint: a newer one says it has started."""
+    """By attempt, the checkpoint from which it resumes, if the job has no newer one: that would show that it has started."""
     resumed = [row for row in live if row.resumed_no is not None]
     found = checkpoint_rows.of_jobs(connection, [row.job_id for row in resumed])
     return {
@@ -285,26 +235,26 @@ def adopted(connection: Connection, live: Sequence[LiveAttemptRow]) -> dict[str,
     }
 
 
-# what becomes of it
+# the run ends
 
 
 def drop(tx: Tx, job: JobRow) -> None:
-    """The run is over, or this checkpoint is no good."""
     if job.checkpoint_no is not None:
         checkpoint_rows.drop(tx, job.id)
 
 
 def cut_short(attempt: AttemptRow, reason: Reason) -> bool:
-    """What it went on from had left it less than the whole: that time or money ran out is not the job's fault."""
+    """Earlier attempts had used up a part of its time or money, so it is not the job's fault that these ran out."""
     return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)
 
 
-def failed(tx: Tx, snapshot: Snapshot, job: JobRow, *, attempt_no: int) -> None:
-    """An attempt failed. One from which several attempts came to nothing is dropped: the next starts at the beginning."""
+def failed(tx: JobTx, job: JobRow, *, attempt_no: int) -> None:
+    """Count the failure of an attempt that resumed. After several the checkpoint is dropped: the next attempt starts from the
+    beginning."""
     if job.checkpoint_no is None or job.checkpoint_no == attempt_no:
-        return  # it has saved something newer than what it went on from
+        return  # it did not resume, or has saved a newer checkpoint since
     kept = checkpoint_rows.get(tx.connection, job.id)
-    if kept is None or kept.failures + 1 >= snapshot.settings.checkpoint_failures_max:
+    if kept is None or kept.failures + 1 >= tx.snapshot.settings.checkpoint_failures_max:
         drop(tx, job)
     else:
         checkpoint_rows.count_failure(tx, job.id)
@@ -312,7 +262,7 @@ def failed(tx: Tx, snapshot: Snapshot, job: JobRow, *, attempt_no: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What an earlier attempt did for a run that went on from its checkpoint."""
+    """What an earlier attempt did for a run that resumed from its checkpoint."""
 
     attempt_id: str
     number: int
@@ -320,41 +270,28 @@ class Contribution:
     bill: RunCharge
 
     def row(self) -> dict[str, Any]:
-        return {"attempt": self.attempt_id, "billed": self.bill.billed_ms, "cost": self.bill.charge}
+        return {"attempt": self.attempt_id, "new_billed_ms": self.bill.billed_ms, "new_charge": self.bill.charge}
 
 
 def contributions(tx: Tx, job: JobRow, attempt: AttemptRow) -> tuple[Contribution, ...]:
-    """To the run that this attempt ended, by the attempts before it. Fixed by what was recorded when each was leased."""
+    """Of the attempts before it to the run that this attempt ended, as recorded when each of them was leased."""
     if attempt.resumed_no is None:
         return ()
     rows = {row.number: row for row in checkpoint_rows.links(tx.connection, job.id)}
     links = {
-        number: Link(
-            number=number, price=row.price, resumed_no=row.resumed_no, resumed_ms=row.resumed_ms or 0
-        )
+        number: Link(number=number, price=row.price, resumed_no=row.resumed_no, resumed_ms=row.resumed_ms or 0)
         for number, row in rows.items()
     }
-    parts = rules.contributions(
-        links, attempt.number, money=holds.for_one_run(job), longest_ms=job.longest_ms
-    )
-    return tuple(
-        Contribution(
-            attempt_id=rows[part.number].id,
-            number=part.number,
-            node_id=rows[part.number].node_id,
-            bill=RunCharge(
-                owner_id=rows[part.number].owner_id,
-                price_version=rows[part.number].price_version,
-                price=rows[part.number].price,
-                billed_ms=part.billed_ms,
-                charge=part.charge,
-            ),
-        )
-        for part in parts
-    )
+    parts = rules.contributions(links, attempt.number, money=holds.for_one_run(job), longest_ms=job.longest_ms)
+    found = []
+    for part in parts:
+        row = rows[part.number]
+        bill = RunCharge.of(row, part.billed_ms, charge=part.charge)
+        found.append(Contribution(attempt_id=row.id, number=part.number, node_id=row.node_id, bill=bill))
+    return tuple(found)
 
 
-# for people
+# views
 
 
 def view(row: CheckpointRow) -> CheckpointView:

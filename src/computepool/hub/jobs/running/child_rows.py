@@ -1,4 +1,4 @@
-"""Jobs and groups that running jobs submitted: whose they are, how many, and what they may cost together."""
+"""Rows that say which running job submitted a job or group, in trees below the job that a person submitted (the root)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import child_groups, child_jobs
-from computepool.hub.db.queries import by_key, count, values
+from computepool.hub.db.queries import by_key, count, scalars
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -23,13 +23,11 @@ class ChildJob(TypedRow, of=child_jobs):
 
 
 def get(connection: Connection, job_id: str) -> ChildJob | None:
-    """None: a person submitted it."""
+    """None if a person submitted it."""
     return ChildJob.first(connection.execute(ChildJob.select().where(child_jobs.c.job_id == job_id)))
 
 
-def insert_jobs(
-    tx: Tx, job_ids: Sequence[str], *, parent_id: str, root_id: str, depth: int, detached: bool
-) -> None:
+def insert_jobs(tx: Tx, job_ids: Sequence[str], *, parent_id: str, root_id: str, depth: int, detached: bool) -> None:
     shared = {"parent_id": parent_id, "root_id": root_id, "depth": depth, "detached": detached}
     tx.connection.execute(child_jobs.insert(), [{"job_id": job_id, **shared} for job_id in job_ids])
 
@@ -39,7 +37,7 @@ def insert_group(tx: Tx, group_id: str, *, root_id: str) -> None:
 
 
 def used(connection: Connection, root_id: str) -> tuple[int, int]:
-    """How many jobs a tree has beside its root, and what they cost, or may yet cost."""
+    """How many jobs a tree has without its root, and what they cost, or hold while they are unfinished."""
     cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
     statement = (
         select(func.count(), cost)
@@ -51,7 +49,7 @@ def used(connection: Connection, root_id: str) -> tuple[int, int]:
 
 
 def parents(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
-    """Of those that a job submitted, which one."""
+    """By job, the one that submitted it; jobs that a person submitted are left out."""
     return by_key(connection, child_jobs.c.parent_id, key=child_jobs.c.job_id, among=job_ids)
 
 
@@ -65,14 +63,14 @@ def root_of_group(connection: Connection, group_id: str) -> str | None:
 
 
 def of_root(connection: Connection, root_id: str, job_ids: Sequence[str]) -> set[str]:
-    """Those of the jobs that belong to this tree."""
+    """The given jobs that belong to this tree."""
     matching = dialect.among(connection, child_jobs.c.job_id, job_ids)
     statement = select(child_jobs.c.job_id).where(matching, child_jobs.c.root_id == root_id)
     return set(connection.execute(statement).scalars())
 
 
 def attached(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
-    """Unfinished jobs that end with these, unless they succeed."""
+    """Unfinished jobs that end when one of these ends without success."""
     matching = dialect.among(connection, child_jobs.c.parent_id, parent_ids)
     statement = (
         select(child_jobs.c.job_id)
@@ -80,9 +78,9 @@ def attached(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
         .where(matching, ~child_jobs.c.detached, IS_OPEN)
         .order_by(child_jobs.c.job_id)
     )
-    return values(connection, statement)
+    return scalars(connection, statement)
 
 
 def direct(connection: Connection, job_id: str, *, limit: int) -> list[str]:
     statement = select(child_jobs.c.job_id).where(child_jobs.c.parent_id == job_id)
-    return values(connection, statement.order_by(child_jobs.c.job_id).limit(limit))
+    return scalars(connection, statement.order_by(child_jobs.c.job_id).limit(limit))

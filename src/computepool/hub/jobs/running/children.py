@@ -1,9 +1,9 @@
 """Jobs and groups that a running job submits, through the node that runs it.
 
-The node speaks for the attempt that it holds, and for no longer than it holds it; nobody's key is involved. So a node that
-lies can do no more in its submitter's name than the job itself could: submit so many jobs, which cost so much together,
-and look at those. Both limits are of the whole tree, were given with the job that a person submitted (its *root*), and are
-checked in the transaction that submits, with the root's row locked.
+The node acts for an attempt while it holds that attempt, and needs no key of the submitter's. So a lying node can do no more in
+the submitter's name than the job itself could: submit a limited number of jobs, at a limited total cost, and read those. Both
+limits apply to the whole tree of jobs. They were set with the job that a person submitted (the *root*), and are checked in
+the transaction that submits, with the root's row locked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import child_rows
 from computepool.hub.settings import Settings
@@ -34,7 +35,7 @@ _UNDECLARED = "This job must not submit jobs: it was submitted without children=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """A running job that asks, as the node that runs it says."""
+    """A running job, in whose name its node asks for something."""
 
     job: JobRow
     attempt_id: str
@@ -44,12 +45,12 @@ class Parent:
     root_spec: JobSpec
     depth: int
     budget: int  #: of the whole tree
-    on_own_node: bool  #: it runs on a node of its submitter's, whose word is theirs
-    principal: Principal  #: its submitter, who may do nothing here but submit
-    detaches: bool = False  #: what it submits goes on when it ends
+    on_own_node: bool  #: of its submitter, who can trust that node
+    principal: Principal  #: its submitter, with the role to submit alone
+    detaches: bool = False  #: what it submits continues when it ends
 
     def remembered(self, route: str, seq: int, body: bytes) -> Remembered:
-        """Whichever attempt makes this call, it is one call: what it submits is there once."""
+        """The same for all attempts of the job: when a later attempt repeats the call, nothing is submitted again."""
         digest = hashlib.sha256(body).hexdigest()
         key = f"{self.job.id}:{seq}:{digest[:32]}"
         account = self.principal.account_id
@@ -57,7 +58,7 @@ class Parent:
 
 
 async def parent_of(hub: Hub, node: NodePrincipal, attempt_id: str) -> Parent:
-    """Raises NotFound where this node does not hold the attempt, Forbidden where the job declared nothing."""
+    """Raises NotFound if this node does not hold the attempt, Forbidden if the job did not declare that it submits jobs."""
     parent = await hub.store.read(lambda connection: _load(connection, node, attempt_id))
     if not parent.spec.children:
         raise Forbidden(_UNDECLARED)
@@ -84,22 +85,16 @@ def _load(connection: Connection, node: NodePrincipal, attempt_id: str) -> Paren
         root_id=root.id,
         root_spec=root_spec,
         depth=0 if place is None else place.depth,
-        budget=_budget(root, root_spec),
+        budget=root.hold * root_spec.children if root_spec.children_budget is None else root_spec.children_budget,
         on_own_node=node.owner == job.account_id,
-        # Never an administrator: those see what is not theirs.
-        principal=Principal(
-            account_id=account.id, name=account.name, roles=frozenset({Role.SUBMITTER.value})
-        ),
+        # Never as an administrator, who could see the jobs of others.
+        principal=Principal(account_id=account.id, name=account.name, roles=frozenset({Role.SUBMITTER.value})),
     )
-
-
-def _budget(root: JobRow, spec: JobSpec) -> int:
-    return int(root.hold) * spec.children if spec.children_budget is None else spec.children_budget
 
 
 def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> JobRow:
     """The job of an attempt that runs on this node."""
-    job_id, _, _ = attempt_id.rpartition("-")
+    job_id = job_id_of(attempt_id)
     found = [row for row in attempt_rows.get_attempts(connection, job_id) if row.id == attempt_id]
     job = job_rows.get_job(connection, job_id)
     if not found or job is None or found[0].node_id != node.node_id:
@@ -113,31 +108,30 @@ def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> Jo
 
 
 def narrow(parent: Parent, requested: ChildrenRequest) -> SubmitRequest:
-    """Nothing that the parent itself could not do: a node may have made it up."""
+    """The request, limited to what the parent itself may do: its node may have invented the request."""
     request, spec, own = requested.request, requested.request.spec, parent.spec
     if not set(spec.net) <= set(own.net):
-        raise Forbidden("A job may only list hosts that it may reach itself.", field="spec.net")
+        raise Forbidden("A job may list only hosts that it may reach itself.", field="spec.net")
     if spec.allow_pickle and not own.allow_pickle:
         raise Forbidden("Only a job with allow_pickle may submit one.", field="spec.allow_pickle")
     if spec.seal_to not in (None, own.seal_to):
         raise Forbidden("A job may seal results only to its own key.", field="spec.seal_to")
     if not _artifacts(request) <= _artifacts_of(own) | {parent.job.payload_artifact}:
         raise Forbidden(
-            "A job may name its own inputs alone; send what is smaller than 256 KiB as arguments.",
-            field="spec.inputs",
+            "A job may pass on only its own inputs; send data below 256 KiB as arguments.", field="spec.inputs"
         )
     if any(item.replaces is not None for item in request.items):
-        raise BadRequest("Not possible from inside a job.", field="items")
+        raise BadRequest("A running job cannot replace items.", field="items")
     in_own_group = request.group_id is not None and request.group_id == parent.job.group_id
     if in_own_group and any(item.key is not None for item in request.items):
-        raise Forbidden("A job may take no key of its own group for others.", field="items")
+        raise Forbidden("A job cannot give other jobs keys of its own group.", field="items")
     terms = _share(parent, request) if request.budget is None else {}
     priority = min(request.priority, parent.job.priority)
     return request.model_copy(update={"spec": _require_sandbox(parent, spec), "priority": priority, **terms})
 
 
 def _require_sandbox(parent: Parent, spec: JobSpec) -> JobSpec:
-    """A stranger's node may have made it up, and the submitter's own nodes run their jobs also without a sandbox."""
+    """A foreign node may have invented the request, and the submitter's own nodes would run it without a sandbox."""
     needs = spec.needs
     requested = Level.PROCESS if needs.isolation is None else Level.parse(needs.isolation)
     if parent.on_own_node or requested >= Level.NAMESPACE:
@@ -146,7 +140,7 @@ def _require_sandbox(parent: Parent, spec: JobSpec) -> JobSpec:
 
 
 def _share(parent: Parent, request: SubmitRequest) -> dict[str, int]:
-    """Each job gets an equal part of the tree's budget unless it says otherwise, so that all of them can be submitted."""
+    """An equal part of the tree's budget for each job, so that as many as declared can be submitted."""
     share = parent.budget * len(request.items) // max(1, parent.root_spec.children)
     return {"budget": share} if share >= len(request.items) else {"max_price": 0}
 
@@ -161,20 +155,16 @@ def _artifacts(request: SubmitRequest) -> set[str | None]:
     return (_artifacts_of(request.spec) | named | {item.payload_artifact for item in request.items}) - {None}
 
 
-def admit(
-    tx: Tx, parent: Parent, request: SubmitRequest, *, job_ids: list[str], hold: int, settings: Settings
-) -> None:
-    """In the transaction that submits them. `hold`: what is set aside for all of them."""
-    locked = job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
-    check_live(tx, parent)
+def admit(tx: Tx, parent: Parent, request: SubmitRequest, *, job_ids: list[str], hold: int, settings: Settings) -> None:
+    """Record the jobs as the parent's children, in the transaction that submits them. `hold`: of all of them together."""
+    _lock(tx, parent)
+    root_id, budget = parent.root_id, parent.budget
     if parent.depth >= settings.children_depth_max:
         raise Forbidden(f"Jobs may submit jobs {settings.children_depth_max} levels deep at most.")
-    root = locked[parent.root_id]
-    count, cost = child_rows.used(tx.connection, root.id)
+    count, cost = child_rows.used(tx.connection, root_id)
     most = min(parent.root_spec.children, settings.children_max)
     if count + len(job_ids) > most:
-        raise Conflict(f"This job may submit {most} jobs in all (children=); {count} were submitted before.")
-    budget = parent.budget
+        raise Conflict(f"This job may submit {most} jobs in all (children=); {count} have been submitted.")
     if hold and cost + hold > budget:
         raise InsufficientCredits(
             f"The jobs that this one submits may cost {format_credits(budget)} credits together (children_budget=);"
@@ -182,21 +172,17 @@ def admit(
             " Give them a smaller budget.",
             field="budget",
         )
-    outside = set(request.after) - child_rows.of_root(tx.connection, root.id, request.after)
+    outside = set(request.after) - child_rows.of_root(tx.connection, root_id, request.after)
     if outside or not _is_own_group(tx, parent, request.group_id):
-        raise NotFound("A job may only name jobs and groups that it created itself.")
+        raise NotFound("A job may name only jobs and groups that it created itself.")
     child_rows.insert_jobs(
-        tx,
-        job_ids,
-        parent_id=parent.job.id,
-        root_id=root.id,
-        depth=parent.depth + 1,
-        detached=parent.detaches,
+        tx, job_ids, parent_id=parent.job.id, root_id=root_id, depth=parent.depth + 1, detached=parent.detaches
     )
 
 
-def check_live(tx: Tx, parent: Parent) -> None:
-    """With the job's row locked: the attempt may have ended since it was looked at."""
+def _lock(tx: Tx, parent: Parent) -> None:
+    """Raises Conflict if the attempt has ended since it was read."""
+    job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
     attempt = attempt_rows.lock_attempts(tx, [parent.attempt_id]).get(parent.attempt_id)
     if attempt is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
         raise Conflict("This attempt is over.")
@@ -209,15 +195,14 @@ def _is_own_group(tx: Tx, parent: Parent, group_id: str | None) -> bool:
 
 
 def admit_group(tx: Tx, parent: Parent, *, group_id: str, settings: Settings) -> None:
-    job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
-    check_live(tx, parent)
+    _lock(tx, parent)
     most = min(parent.root_spec.children, settings.children_max)
     if child_rows.count_groups(tx.connection, parent.root_id) >= most:
-        raise Conflict(f"This job may make {most} groups in all (children=).")
+        raise Conflict(f"This job may create {most} groups in all (children=).")
     child_rows.insert_group(tx, group_id, root_id=parent.root_id)
 
 
-# what it may look at
+# what it may read
 
 
 async def check_jobs(hub: Hub, parent: Parent, job_ids: Collection[str]) -> None:
@@ -230,4 +215,4 @@ async def check_jobs(hub: Hub, parent: Parent, job_ids: Collection[str]) -> None
 async def check_group(hub: Hub, parent: Parent, group_id: str) -> None:
     root = await hub.store.read(lambda connection: child_rows.root_of_group(connection, group_id))
     if root != parent.root_id:
-        raise NotFound("This job made no such group.")
+        raise NotFound("This job created no such group.")

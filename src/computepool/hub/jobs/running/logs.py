@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,43 +12,45 @@ from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import LogRow
-from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs import attempt_rows
+from computepool.hub.db.session import Connection
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.jobs import attempt_rows, jobs
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt, OwnedAttempt
 from computepool.hub.jobs.rows import JobRow
+from computepool.hub.jobs.transactions import JobTx, write
+from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take_for
 from computepool.protocol.jobs.jobs import LogChunk, LogPage
 from computepool.protocol.nodes.nodes import LogsRequest, LogText
 
 STDOUT = "stdout"
-#: Tries whose output together was held against the report of the last one (printed_output.py).
+#: How many attempts' output together was compared with the report of the last one (printed_output.py).
 _COMPARED_MAX = 2
 
 
 async def receive(hub: Hub, node: NodePrincipal, request: LogsRequest) -> None:
     ids = {chunk.attempt_id for chunk in request.chunks}
-    snapshot = take_for(hub, node.node_id, ids)
 
-    def unit(tx: Tx) -> dict[str, int]:
+    def unit(tx: JobTx) -> StorageChanges:
         rows = attempt_rows.lock_attempts(tx, ids)
-        return Arrivals(snapshot, rows, request.chunks, node_id=node.node_id).write(tx)
+        Arrivals(tx.snapshot, rows, request.chunks, node_id=node.node_id).write(tx)
+        return tx.settlement.storage
 
-    storage_quota.follow(hub, StorageChanges(given=await hub.store.write(unit)))
+    storage_quota.apply(hub, await write(hub, unit, take_for(hub, node.node_id, ids)))
 
 
 @dataclass(slots=True)
 class Log:
-    """What one attempt has sent, with what has just arrived."""
+    """The output of one attempt: counts of what it has sent, and what has just arrived."""
 
     job_id: str
     bytes: int
-    next: int  #: number of the next piece
+    next: int  #: number of the next chunk
     account_id: str
     max_bytes: int
-    stdout_chars: int  #: that are kept
-    new: list[LogText] = field(default_factory=list)  #: to be kept
+    stdout_chars: int  #: that are stored
+    new: list[LogText] = field(default_factory=list)  #: to be stored
 
     @property
     def new_stdout(self) -> str:
@@ -57,26 +58,18 @@ class Log:
 
 
 class Arrivals:
-    """What a node sends of its attempts' output; nothing is written before `write`.
+    """Output that a node sends for its attempts; nothing is written before `write`.
 
-    A piece that comes again, because the answer to it was lost, is kept once. Bytes beyond the limit are counted but not
-    kept. Nothing is added to what was reported: it was compared with the report. A node's words about a foreign attempt
-    are ignored.
+    A chunk that is sent again, because its reply was lost, is stored once. Bytes beyond the limit are counted but not stored.
+    Nothing is added after the report, because the output was compared with it. Chunks for foreign attempts are ignored.
     """
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        attempts: Mapping[str, OwnedAttempt],
-        chunks: Sequence[LogText],
-        *,
-        node_id: str,
+        self, snapshot: Snapshot, attempts: Mapping[str, OwnedAttempt], chunks: Sequence[LogText], *, node_id: str
     ) -> None:
         self._snapshot = snapshot
         self._logs: dict[str, Log] = {}
-        open_ids = {
-            row.id for row in attempts.values() if row.node_id == node_id and row.report_digest is None
-        }
+        open_ids = {row.id for row in attempts.values() if row.node_id == node_id and row.report_digest is None}
         for chunk in chunks:
             if chunk.attempt_id in open_ids:
                 log = self._logs[chunk.attempt_id] = self.of(attempts[chunk.attempt_id])
@@ -93,10 +86,9 @@ class Arrivals:
             max_bytes=storage_quota.log_max_bytes(self._snapshot, attempt.account_id),
         )
 
-    def new_stdout(self, attempt_id: str) -> str:
-        """What is not written yet."""
-        log = self._logs.get(attempt_id)
-        return "" if log is None else log.new_stdout
+    def new_stdout(self) -> dict[str, str]:
+        """By attempt; not written yet."""
+        return {id_: log.new_stdout for id_, log in self._logs.items()}
 
     def _add(self, chunk: LogText, log: Log) -> None:
         if not chunk.text or (chunk.seq is not None and chunk.seq < log.next):
@@ -108,8 +100,7 @@ class Arrivals:
         log.bytes += len(text.encode())
         log.next = log.next + 1 if chunk.seq is None else chunk.seq + 1
 
-    def write(self, tx: Tx) -> dict[str, int]:
-        """By account, how many bytes more it keeps."""
+    def write(self, tx: JobTx) -> None:
         grown = [
             {"attempt": id_, "size": log.bytes, "next": log.next, "chars": log.stdout_chars}
             for id_, log in self._logs.items()
@@ -123,35 +114,19 @@ class Arrivals:
         ]
         if rows:
             event_rows.insert_logs(tx, rows)
-        sizes: Counter[str] = Counter()
         for log in self._logs.values():
             if log.new:
-                sizes[log.account_id] += sum(len(chunk.text.encode()) for chunk in log.new)
+                size = sum(len(chunk.text.encode()) for chunk in log.new)
+                inline_rows.count(tx, log.account_id, size)
+                tx.settlement.storage.add(log.account_id, size)
                 tx.touch(f"log:{log.job_id}")
-        for account_id, size in sizes.items():
-            inline_rows.count(tx, account_id, size)
-        return sizes
-
-
-@dataclass(slots=True)
-class _Seen:
-    rows: Sequence[LogRow] = ()
-    complete: bool | None = None
-
-
-def _read(
-    hub: Hub, connection: Connection, job_id: str, *, job: JobRow | None, after: int, limit: int
-) -> _Seen:
-    runs = [] if job is None else attempt_rows.get_attempts(connection, job_id)
-    hidden = [] if job is None else _hidden(job, runs)
-    rows = event_rows.list_logs(connection, job_id=job_id, after=after, limit=limit, without=hidden)
-    return _Seen(rows, None if job is None else _is_complete(hub, job, runs))
+        tx.unsaved_output = {}
 
 
 def _hidden(job: JobRow, runs: Sequence[NamedAttempt]) -> list[str]:
-    """Runs that are no part of the job's output: they only confirm it, were wrong, or came to nothing.
+    """Attempts that are no part of the job's output: they only confirmed it, were wrong, or failed.
 
-    While nothing is accepted the first run that came to a result is shown, as it was while it ran.
+    While no result is accepted, the output of the first attempt with a result is shown, as it was while that ran.
     """
     if job.accepted_attempt is not None:
         counting = _chain_of(runs, job.accepted_attempt)
@@ -164,7 +139,7 @@ def _hidden(job: JobRow, runs: Sequence[NamedAttempt]) -> list[str]:
 
 
 def _chain_of(runs: Sequence[NamedAttempt], accepted: int) -> set[int]:
-    """The accepted attempt, and those that it went on from."""
+    """The accepted attempt, and those from whose checkpoints it resumed."""
     before = {run.number: run.resumed_no for run in runs}
     numbers: set[int] = set()
     number: int | None = accepted
@@ -174,11 +149,9 @@ def _chain_of(runs: Sequence[NamedAttempt], accepted: int) -> set[int]:
     return numbers
 
 
-def _is_complete(hub: Hub, job: JobRow, runs: Sequence[NamedAttempt]) -> bool | None:
-    """Whether what is shown was compared with what was reported (printed_output.py), and is all of it.
-
-    It was not where the run went on from another owner's checkpoint, or from more than one. Of functions and sealed jobs
-    nothing is reported.
+def _is_complete(settings: Settings, job: JobRow, runs: Sequence[NamedAttempt]) -> bool | None:
+    """Whether the output is complete, and was compared with the report (printed_output.py); None if nothing was reported, as
+    for functions and sealed jobs. If the run resumed from another owner's checkpoint, or from several, it was not compared.
     """
     run = next((run for run in runs if run.number == job.accepted_attempt), None)
     if run is None or run.printed is None:
@@ -189,28 +162,31 @@ def _is_complete(hub: Hub, job: JobRow, runs: Sequence[NamedAttempt]) -> bool | 
     return (
         len(shown) == _COMPARED_MAX
         and len({each.owner_id for each in shown}) == 1
-        and run.log_bytes < storage_quota.must_send_bytes(hub.settings)
+        and run.log_bytes < storage_quota.must_send_bytes(settings)
         and bool(sum(each.stdout_chars for each in shown) == run.printed_chars)
     )
 
 
-async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -> LogPage:
-    """New chunks, waiting for the first of them if asked to. `ended` only when nothing more can come."""
+async def page(hub: Hub, principal: Principal, job_id: str, *, after: int, limit: int, wait_ms: int) -> LogPage:
+    """New chunks; with `wait_ms`, wait for the first. `ended` is true only if nothing more can come."""
 
-    async def look() -> tuple[tuple[_Seen, bool], bool]:
-        # The state is read first: chunks are committed no later than the report that ends the job.
-        job = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
-        seen = await hub.store.read(
-            lambda connection: _read(hub, connection, job_id, job=job, after=after, limit=limit)
-        )
-        over = job is None or JobState(job.state) in TERMINAL
-        return (seen, over), bool(seen.rows) or over
+    def read(connection: Connection) -> tuple[JobRow, list[LogRow], bool | None]:
+        # The state is read first, because chunks are committed no later than the report that ends the job.
+        job = jobs.owned(principal, job_rows.get_job(connection, job_id))
+        runs = attempt_rows.get_attempts(connection, job_id)
+        hidden = _hidden(job, runs)
+        rows = event_rows.list_logs(connection, job_id=job_id, after=after, limit=limit, without=hidden)
+        return job, rows, _is_complete(hub.settings, job, runs)
 
-    seen, over = await hub.long_poll(look, f"log:{job_id}", f"job:{job_id}", wait_ms=wait_ms)
-    chunks = [LogChunk.from_attributes(row) for row in seen.rows]
+    async def look() -> tuple[tuple[bool, list[LogRow], bool | None], bool]:
+        job, rows, complete = await hub.store.read(read)
+        over = JobState(job.state) in TERMINAL
+        return (over, rows, complete), bool(rows) or over
+
+    over, rows, complete = await hub.long_poll(look, f"log:{job_id}", f"job:{job_id}", wait_ms=wait_ms)
     return LogPage(
-        chunks=chunks,
-        cursor=chunks[-1].seq if chunks else after,
-        ended=over and len(chunks) < limit,
-        complete=seen.complete,
+        chunks=[LogChunk.from_attributes(row) for row in rows],
+        cursor=rows[-1].seq if rows else after,
+        ended=over and len(rows) < limit,
+        complete=complete,
     )

@@ -1,4 +1,4 @@
-"""Routes of running jobs: what they ask for through the node that runs them. A node speaks for attempts that it holds."""
+"""Routes of running jobs, called by their nodes. A node may call them only for attempts that it holds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from computepool.hub.jobs import jobs
 from computepool.hub.jobs.running import children
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
-from computepool.protocol.jobs.children import (
-    ChildGroupRequest,
-    ChildrenRequest,
-    MessageReply,
-    MessageRequest,
-)
+from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import JobResult, JobView, SubmitReply
 
@@ -52,9 +47,7 @@ async def create_child_group(
 
 
 @router.get("/attempts/{attempt_id}/jobs/{job_id}/result", responses=refuses(403, 404, 409))
-async def child_result(
-    attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep, wait_ms: WaitMs
-) -> JobResult:
+async def child_result(attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep, wait_ms: WaitMs) -> JobResult:
     """Get the outcome of a job that a running job submitted."""
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_jobs(hub, parent, [job_id])
@@ -91,7 +84,6 @@ async def receive_message(
     request: Request, attempt_id: IdPath, body: MessageRequest, node: Node, hub: HubDep
 ) -> MessageReply:
     """Send a message from a running job to its group's collector."""
-    limits_of(request.app.state).messages.take(
-        f"{node.node_id} {attempt_id}"
-    )  # another node cannot use up what this one may send
+    # By node, so that no other node can use up the limit.
+    limits_of(request.app.state).messages.take(f"{node.node_id} {attempt_id}")
     return await messages.receive(hub, node, attempt_id, request=body)

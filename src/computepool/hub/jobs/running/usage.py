@@ -1,18 +1,18 @@
-"""Usage of attempts over time: noted from what nodes say, saved now and then and at the end, for the submitter."""
+"""Resource usage of attempts over time: recorded from polls and reports, and saved now and then and at the end."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
 
-from computepool.core.errors import NotFound, Unavailable
+from computepool.core.errors import Unavailable
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
-from computepool.core.resources import Capacity
 from computepool.core.series import Series
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
+from computepool.hub.db.session import Connection
 from computepool.hub.fleet.registry import LiveAttempt, NodeSession
-from computepool.hub.jobs import attempt_rows
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import attempt_rows, jobs
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
@@ -23,23 +23,20 @@ from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow
 from computepool.protocol.nodes.nodes import LoadModel, Profile, Report, RunningAttempt
 
-#: One point is no curve.
-_POINTS_LEAST = 2
+_POINTS_LEAST = 2  #: that make a curve
 _SAVED_AT_ONCE = 200
 
 
 def record(hub: Hub, session: NodeSession, running: Iterable[RunningAttempt]) -> None:
-    """What a poll says of the attempts that its node really holds."""
+    """Record what a poll reports of attempts that the node really holds."""
     for report in running:
         if report.load is not None and (attempt := session.attempts.get(report.attempt_id)) is not None:
             _note(hub, session.node_id, attempt, loads=[*report.earlier, report.load])
 
 
 async def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
-    """The last of it comes with the report. It is kept before the attempt is settled: who sees a job's end sees all of it.
-
-    Nearly all reports are of short jobs, which nobody watched.
-    """
+    """Save the usage of attempts that end, with the last of it from the reports, before they are settled: whoever sees that a
+    job has ended sees all of its usage. Most reports are of short jobs, which have none."""
     session = hub.nodes.registry.get(node_id)
     if session is None:
         return
@@ -55,44 +52,34 @@ async def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
         await _save(hub, ending)
 
 
-def _note(
-    hub: Hub, node_id: str, attempt: LiveAttempt, *, loads: Sequence[LoadModel], since_ms: int = 0
-) -> None:
-    """`since_ms`: how long ago it was that the node wrote this down."""
+def _note(hub: Hub, node_id: str, attempt: LiveAttempt, *, loads: Sequence[LoadModel], since_ms: int = 0) -> None:
+    """`since_ms`: how long ago the node wrote this down."""
     watched = hub.jobs.usages.get(attempt.id)
     if watched is None:
         if len(hub.jobs.usages) >= hub.settings.usage_series_max:
             return
-        watched = WatchedAttempt(
-            node_id, attempt.job_id, Series(hub.settings.usage_points_max), saved_ms=hub.now_ms()
-        )
+        watched = WatchedAttempt(node_id, attempt.job_id, Series(hub.settings.usage_points_max), saved_ms=hub.now_ms())
         hub.jobs.usages[attempt.id] = watched
     now_ms = hub.now_ms()
     for load in loads:
-        # How long ago is the node's word; it cannot have been before the node had the attempt.
+        # The node may report any age, but no load is from before the node had the attempt.
         at_ms = max(attempt.since_ms, now_ms - since_ms - load.ago_ms)
         values = (load.cpu_percent, load.rss_mb, load.processes, load.gpu_percent, load.vram_mb)
         watched.series.add(at_ms, values)
     watched.node_id, watched.last, watched.last_ms, watched.changed = node_id, loads[-1], now_ms, True
 
 
-# keeping
-
-
 async def save(hub: Hub, *, everything: bool = False) -> None:
-    """Attempts that are over are written and forgotten; long ones are written now and then, should the hub be killed."""
+    """Save and forget attempts that have ended; save long ones now and then, in case the hub is killed."""
     now_ms, often_ms = hub.now_ms(), round(hub.settings.usage_save_s * 1000)
-    over = [id_ for id_, watched in hub.jobs.usages.items() if not _lives(hub, id_, watched)]
-    ended = set(over)
-    due = over + [
+    ended = {id_ for id_, watched in hub.jobs.usages.items() if not _lives(hub, id_, watched)}
+    due = [
         id_
         for id_, watched in hub.jobs.usages.items()
-        if id_ not in ended and (everything or now_ms - watched.saved_ms >= often_ms)
+        if everything or id_ in ended or now_ms - watched.saved_ms >= often_ms
     ]
     for start in range(0, len(due), _SAVED_AT_ONCE):
-        part = {
-            id_: hub.jobs.usages[id_] for id_ in due[start : start + _SAVED_AT_ONCE] if id_ in hub.jobs.usages
-        }
+        part = {id_: hub.jobs.usages[id_] for id_ in due[start : start + _SAVED_AT_ONCE] if id_ in hub.jobs.usages}
         await _save(hub, part)
         for id_ in part.keys() & ended:
             del hub.jobs.usages[id_]
@@ -131,48 +118,38 @@ async def _save(hub: Hub, part: dict[str, WatchedAttempt]) -> None:
 
 async def prune(hub: Hub) -> None:
     keep_ms = round(hub.settings.usage_keep_s * 1000)
-
-    def unit(tx: Tx) -> None:
-        usage_rows.prune(tx, before_ms=tx.now_ms - keep_ms)
-
-    await hub.store.write(unit)
+    await hub.store.write(lambda tx: usage_rows.prune(tx, before_ms=tx.now_ms - keep_ms))
 
 
-# showing
+# views
 
 
-async def of_job(hub: Hub, job_id: str) -> JobUsage:
-    """Whoever asks may see the job; the route has made sure of it."""
+async def of_job(hub: Hub, principal: Principal, job_id: str) -> JobUsage:
+    def load(connection: Connection) -> tuple[JobRow, list[NamedAttempt], dict[str, str], NodeRow | None]:
+        job = jobs.owned(principal, job_rows.get_job(connection, job_id))
+        attempts = attempt_rows.get_attempts(connection, job_id)
+        node = node_rows.get_node(connection, attempts[-1].node_id) if attempts else None
+        return job, attempts, usage_rows.of_job(connection, job_id), node
 
-    def load(
-        connection: Connection,
-    ) -> tuple[JobRow | None, list[NamedAttempt], dict[str, str], NodeRow | None]:
-        job, tries = job_rows.get_job(connection, job_id), attempt_rows.get_attempts(connection, job_id)
-        node = node_rows.get_node(connection, tries[-1].node_id) if tries else None
-        return job, tries, usage_rows.of_job(connection, job_id), node
-
-    job, tries, stored, node = await hub.store.read(load)
-    if job is None:
-        raise NotFound("There is no such job, or it is not yours.")
+    job, attempts, stored, node = await hub.store.read(load)
     needs = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest].requirements
     return JobUsage(
         job_id=job_id,
         cores=needs.cpu_milli / 1000,
-        ram_mb=needs.ram_mb if node is None else needs.ram_on(_capacity(node)),
+        ram_mb=needs.ram_mb if node is None else needs.ram_on(Profile.model_validate_json(node.profile).capacity()),
         gpus=needs.gpus,
         vram_mb=needs.vram_mb,
         every_ms=hub.nodes.registry.interval_ms,
-        attempts=[_attempt(hub, row, stored.get(row.id)) for row in tries],
+        attempts=[_attempt(hub, row, stored.get(row.id)) for row in attempts],
     )
-
-
-def _capacity(node: NodeRow) -> Capacity:
-    return Profile.model_validate_json(node.profile).capacity()
 
 
 def _attempt(hub: Hub, row: NamedAttempt, stored: str | None) -> AttemptUsage:
     series, watched = _series(hub, row.id, stored), hub.jobs.usages.get(row.id)
     live = AttemptState(row.state) in LIVE_ATTEMPT
+    now = None
+    if live and watched is not None and watched.last is not None:
+        now = LoadNow(at_ms=watched.last_ms, **watched.last.model_dump(exclude={"ago_ms"}))
     return AttemptUsage.from_attributes(
         row,
         attempt_id=row.id,
@@ -184,7 +161,7 @@ def _attempt(hub: Hub, row: NamedAttempt, stored: str | None) -> AttemptUsage:
         processes=series.column("processes") or [],
         gpu_percent=series.column("gpu_percent"),
         vram_mb=series.column("vram_mb"),
-        now=_now(watched) if live and watched is not None else None,
+        now=now,
     )
 
 
@@ -196,9 +173,3 @@ def _series(hub: Hub, attempt_id: str, stored: str | None) -> Series:
         return Series(0)
     kept = Series.unpacked(json.loads(stored), hub.settings.usage_points_max)
     return kept if watched is None else watched.series.after(kept)
-
-
-def _now(watched: WatchedAttempt) -> LoadNow | None:
-    if watched.last is None:
-        return None
-    return LoadNow(at_ms=watched.last_ms, **watched.last.model_dump(exclude={"ago_ms"}))

@@ -1,4 +1,4 @@
-"""Usage of attempts over time, one row each, as compact JSON."""
+"""Rows of attempts' resource usage over time, one for each attempt, as compact JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from computepool.hub.db.tables import attempt_usage, attempts
 
 def of_job(connection: Connection, job_id: str) -> dict[str, str]:
     """By attempt."""
-    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(
-        attempt_usage.c.job_id == job_id
-    )
+    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(attempt_usage.c.job_id == job_id)
     return {row.attempt_id: row.body for row in connection.execute(statement)}
 
 
@@ -25,7 +23,7 @@ def of_attempts(connection: Connection, attempt_ids: Iterable[str]) -> dict[str,
 
 
 def put(tx: Tx, rows: Sequence[tuple[str, str, str]]) -> None:
-    """Attempt, job, body. What is no attempt (any more) is left out."""
+    """Each with attempt, job and body. Attempts that no longer exist are left out."""
     ids = [attempt_id for attempt_id, _, _ in rows]
     matching = dialect.among(tx.connection, attempts.c.id, ids)
     known = set(tx.connection.execute(select(attempts.c.id).where(matching)).scalars())
@@ -36,9 +34,7 @@ def put(tx: Tx, rows: Sequence[tuple[str, str, str]]) -> None:
     ]
     if values:
         update = ("saved_at_ms", "body")
-        tx.connection.execute(
-            dialect.upsert(tx.connection, attempt_usage, key=("attempt_id",), update=update), values
-        )
+        tx.connection.execute(dialect.upsert(tx.connection, attempt_usage, key=("attempt_id",), update=update), values)
 
 
 def prune(tx: Tx, *, before_ms: int) -> None:

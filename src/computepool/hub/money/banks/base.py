@@ -1,7 +1,7 @@
-"""The interface of a bank: take an order under our reference, and say later what became of it.
+"""The interface of a bank: it takes an order under our reference, and later says what became of it.
 
-A bank never raises for what happens between it and us: a time-out, a broken connection and an answer that cannot be
-read are all `unclear`. It keeps nothing; the store does.
+A bank never raises for trouble between it and us: a time-out, a broken connection and an unreadable answer are all
+`unclear`. It keeps no state; the store does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from computepool.core.money.payouts import BankReply, Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    reference: str  #: the payout's id, and the key under which it can be sent twice and is paid once
+    reference: str  #: the payout's id, and the idempotency key: an order sent twice is paid once
     paise: int
     target: Target
     account_id: str
@@ -22,7 +22,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What a bank tells by itself."""
+    """What a bank reports on its own initiative."""
 
     reference: str
     paise: int
@@ -30,15 +30,14 @@ class Notice:
 
 
 class Bank(Protocol):
-    #: Whether look_up can tell anything; if not, a person will.
-    can_look_up: bool
+    can_look_up: bool  #: if not, a person says what became of an order
 
     async def submit(self, order: Order) -> BankReply: ...
 
     async def look_up(self, order: Order, ref: str | None) -> BankReply:
-        """By the bank's own id where it is known, else by our reference."""
+        """Looks up by the bank's own id where it is known, else by our reference."""
 
     def read_notice(self, body: bytes, signature: str) -> Notice | None:
-        """Raises Forbidden for a wrong signature. None: it is about something else."""
+        """Raises Forbidden for a wrong signature. Returns None for a notice about something else."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Choice of bank: each payout names its provider, so that changing the setting does not orphan what is under way."""
+"""Choice of bank: each payout names its provider, so that a changed setting does not orphan payouts under way."""
 
 from __future__ import annotations
 
@@ -17,16 +17,10 @@ RAZORPAYX = "razorpayx"
 
 @asynccontextmanager
 async def open_bank(provider: str, settings: Settings) -> AsyncIterator[Bank]:
-    bank = _make(provider, settings)
+    if provider not in (MANUAL, RAZORPAYX):
+        raise NotFound(f"There is no payout provider named {provider[:40]!r}.")
+    bank: Bank = Manual() if provider == MANUAL else RazorpayX(settings)
     try:
         yield bank
     finally:
         await bank.close()
-
-
-def _make(provider: str, settings: Settings) -> Bank:
-    if provider == MANUAL:
-        return Manual()
-    if provider == RAZORPAYX:
-        return RazorpayX(settings)
-    raise NotFound(f"There is no payout provider named {provider[:40]!r}.")

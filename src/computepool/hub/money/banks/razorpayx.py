@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from computepool.core.errors import BadRequest, Forbidden, NotFound
-from computepool.core.money.payouts import BankReply, Target, UpiTarget, Word
+from computepool.core.money.payouts import BankReply, BankStatus, Target, UpiTarget
 from computepool.hub.money.banks.base import Notice, Order
 from computepool.hub.settings import Settings
 
@@ -26,19 +26,19 @@ _IMPS_MAX_PAISE = 500_000 * 100
 _REFUSALS = frozenset({400, 422})
 _PER_PAGE = 100
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)  #: it becomes a part of an address
-_WORDS: dict[str, Word] = {
-    "queued": Word.PROCESSING,
-    "pending": Word.PROCESSING,
-    "scheduled": Word.PROCESSING,
-    "processing": Word.PROCESSING,
-    "processed": Word.PAID,
-    "reversed": Word.REFUSED,
-    "failed": Word.REFUSED,
-    "rejected": Word.REFUSED,
-    "cancelled": Word.REFUSED,
+_WORDS: dict[str, BankStatus] = {
+    "queued": BankStatus.PROCESSING,
+    "pending": BankStatus.PROCESSING,
+    "scheduled": BankStatus.PROCESSING,
+    "processing": BankStatus.PROCESSING,
+    "processed": BankStatus.PAID,
+    "reversed": BankStatus.REFUSED,
+    "failed": BankStatus.REFUSED,
+    "rejected": BankStatus.REFUSED,
+    "cancelled": BankStatus.REFUSED,
 }
-#: Of several payouts under one reference, which there should never be, the one that counts.
-_WEIGHT = {Word.PAID: 3, Word.PROCESSING: 2, Word.UNCLEAR: 1, Word.REFUSED: 0}
+#: Which one counts of several payouts under one reference, which should never exist.
+_WEIGHT = {BankStatus.PAID: 3, BankStatus.PROCESSING: 2, BankStatus.UNCLEAR: 1, BankStatus.REFUSED: 0}
 
 
 class RazorpayX:
@@ -55,20 +55,20 @@ class RazorpayX:
             await self._client.aclose()
 
     async def _connection(self) -> httpx2.AsyncClient:
-        """Made when the first question is asked: reading a webhook needs none."""
+        """Opened by the first request: reading a webhook needs none."""
         async with self._opening:
             if self._client is None:
                 self._client = await asyncio.to_thread(self._make_client)
             return self._client
 
     def _make_client(self) -> httpx2.AsyncClient:
-        # Its lines would carry the account's number, which is in the address of every question.
+        # It logs the address of every request, which holds the account number.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
         settings = self._settings
         return httpx2.AsyncClient(
             base_url=settings.razorpayx_url,
             auth=(settings.razorpayx_key_id, settings.razorpayx_key_secret.get_secret_value()),
-            timeout=None,  # `_ask` bounds each question as a whole
+            timeout=None,  # `_ask` bounds each request as a whole
             verify=settings.razorpayx_url.startswith("https:"),
             follow_redirects=False,
         )
@@ -88,7 +88,7 @@ class RazorpayX:
         return _answer(_json(reply), order)
 
     def _body(self, order: Order) -> dict[str, Any]:
-        """The same for every try: another body under the same key would be refused."""
+        """The same for every try: the bank refuses another body under the same key."""
         return {
             "account_number": self._account_number,
             "amount": order.paise,
@@ -105,11 +105,7 @@ class RazorpayX:
         if ref is not None:
             reply = await self._ask("GET", f"{_PATH}/{ref}")
         else:
-            query = {
-                "account_number": self._account_number,
-                "reference_id": order.reference,
-                "count": _PER_PAGE,
-            }
+            query = {"account_number": self._account_number, "reference_id": order.reference, "count": _PER_PAGE}
             reply = await self._ask("GET", _PATH, params=query)
         if isinstance(reply, BankReply):
             return reply
@@ -121,7 +117,7 @@ class RazorpayX:
     async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response | BankReply:
         client = await self._connection()
         try:
-            # httpx would count each wait on its own; a bank that sends a byte now and then must not hold us for ever.
+            # httpx bounds each wait on its own; a bank that sends a byte now and then must not hold us for ever.
             async with asyncio.timeout(self._settings.payout_call_s):
                 return await client.request(method, path, **request)
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
@@ -158,11 +154,8 @@ def _fund_account(target: Target, account_id: str) -> dict[str, Any]:
     }
 
 
-# what it says
-
-
-def _unclear(words: str) -> BankReply:
-    return BankReply(Word.UNCLEAR, words=words)
+def _unclear(detail: str) -> BankReply:
+    return BankReply(BankStatus.UNCLEAR, detail=detail)
 
 
 def _json(reply: httpx2.Response) -> Any:
@@ -173,7 +166,7 @@ def _json(reply: httpx2.Response) -> Any:
 
 
 def _refusal(reply: httpx2.Response) -> BankReply:
-    """A complaint about the order is a definite no; one about the key says that the order was there before."""
+    """A complaint about the order is a definite no; one about the key means that the order had arrived before."""
     found = _json(reply)
     error = found.get("error") if isinstance(found, dict) else None
     if not isinstance(error, dict) or error.get("code") != "BAD_REQUEST_ERROR":
@@ -181,11 +174,11 @@ def _refusal(reply: httpx2.Response) -> BankReply:
     description = f"{error.get('description') or 'no reason given'}"
     if "idempotency" in f"{description} {error.get('field')}".lower():
         return _unclear(description)
-    return BankReply(Word.REFUSED, words=description)
+    return BankReply(BankStatus.REFUSED, detail=description)
 
 
 def _answer(entity: Any, order: Order) -> BankReply:
-    """What it says of one payout, if it is ours."""
+    """The bank's answer about our payout; unclear if it is about another."""
     notice = _entity_notice(entity)
     if notice is None or notice.reference != order.reference or notice.paise != order.paise:
         return _unclear("it answered about something else")
@@ -198,10 +191,10 @@ def _among(page: Any, order: Order) -> BankReply:
         return _unclear("its list cannot be read")
     ours = [item for item in items if isinstance(item, dict) and item.get("reference_id") == order.reference]
     if not ours:
-        return BankReply(Word.ABSENT)
+        return BankReply(BankStatus.ABSENT)
     if len(ours) > 1:
         logger.error("payout.doubled: the bank has %d payouts for %s", len(ours), order.reference)
-    return max((_answer(item, order) for item in ours), key=lambda answer: _WEIGHT[answer.word])
+    return max((_answer(item, order) for item in ours), key=lambda answer: _WEIGHT[answer.status])
 
 
 def _notice(body: bytes) -> Notice | None:
@@ -225,7 +218,7 @@ def _entity_notice(entity: Any) -> Notice | None:
         return None
     if entity.get("currency") != _CURRENCY:
         return None
-    word = _WORDS.get(str(entity.get("status")), Word.UNCLEAR)
+    word = _WORDS.get(str(entity.get("status")), BankStatus.UNCLEAR)
     return Notice(reference=reference, paise=paise, answer=BankReply(word, f"{ref}", _failure_reason(entity)))
 
 

@@ -1,4 +1,4 @@
-"""The market for people: today's prices with who stands where, and the record of the past."""
+"""Views of the market: current prices with floors and ceilings, and past prices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from computepool.protocol.money.market import (
     ZoneSeries,
 )
 
-#: Floors and ceilings of a zone, neighbours taken together.
+#: Floors and ceilings shown for a zone; neighbours are merged.
 LEVELS_MAX = 20
 #: Six hours in quarters of an hour.
 TREND_POINTS = 24
@@ -35,8 +35,8 @@ _HOUR_STEPS = 4
 POINTS_MAX = 1_000
 POINTS_USUAL = 240
 _DAY_MS = 24 * 3600 * 1000
-#: How long charts reach back. A month of ticks is much to read, so all who look within a minute share one reading.
 SPANS_MS = {"1h": _DAY_MS // 24, "24h": _DAY_MS, "7d": 7 * _DAY_MS, "30d": 30 * _DAY_MS}
+#: A month of ticks takes long to read, so requests within a minute share one chart.
 _CHART_AGE_MS = 60_000
 Span = Literal["1h", "24h", "7d", "30d"]
 _ECONOMIES = {
@@ -50,15 +50,11 @@ _ECONOMIES = {
 
 async def show(hub: Hub) -> MarketView:
     others = await spot_prices.others_counts(hub)
-    counting = await spot_prices.count(
-        hub, {zone: found.capacity for zone, found in others.items()}, show=True
-    )
+    counting = await spot_prices.count(hub, {zone: found.capacity for zone, found in others.items()}, show=True)
     known = sorted({*counting.zones, *others}, key=lambda zone: (zone.tier, zone.region))
     now_ms = hub.now_ms()
     begin = now_ms - TREND_POINTS * TREND_STEP_MS
-    trends = await hub.store.read(
-        lambda connection: _trends(connection, hub, known, begin=begin, until=now_ms)
-    )
+    trends = await hub.store.read(lambda connection: _trends(connection, hub, known, begin=begin, until=now_ms))
     table = hub.money.market.table
     return MarketView(
         economy=table.economy.value,
@@ -103,17 +99,17 @@ def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequenc
         ],
         ceilings=_ceilings(here.ceilings),
         trend=[*trend[:-1], spot],
-        sentence=_course(spot, capacity=capacity, demand=demand, bounds=(low, high))
+        sentence=_forecast(spot, capacity=capacity, demand=demand, bounds=(low, high))
         if table.economy is Economy.MARKET
         else "",
     )
 
 
-def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> str:
+def _forecast(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> str:
     """Where the price goes with the next tick, and why."""
+    if not capacity and demand:
+        return "Nothing is offered at this price while work waits: the price will rise."
     if not capacity:
-        if demand:
-            return "Nothing is offered at this price while work waits: the price will rise."
         return "Nothing is offered at this price, and nothing waits for it: the price stays."
     target = PPM * TARGET[0] // TARGET[1]
     utilised = utilisation(demand, capacity)
@@ -127,14 +123,14 @@ def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -
 
 
 def _ceilings(found: Mapping[int | None, int]) -> list[CeilingLevel]:
-    """Whoever pays most first; whoever pays anything before that."""
+    """Highest first, after those without a ceiling."""
     stated = sorted(((price, units) for price, units in found.items() if price is not None), reverse=True)
     levels = [CeilingLevel(price=price, units=units) for price, units in merge(stated, LEVELS_MAX)]
     return [CeilingLevel(price=None, units=found[None]), *levels] if found.get(None) else levels
 
 
 def utilisation(demand: int, capacity: int) -> int:
-    """In millionths; without any capacity every demand is as good as all of it."""
+    """In millionths; without capacity, any demand counts as full utilisation."""
     return demand * PPM // capacity if capacity else PPM * (demand > 0)
 
 
@@ -159,16 +155,14 @@ def _trends(
 
 
 def _fill(first: int, by_step: Mapping[int, int]) -> list[int]:
-    """A step without a record has the price of the one before."""
+    """A step without a record keeps the price before it."""
     prices = [first]
     for step in range(TREND_POINTS):
         prices.append(by_step.get(step, prices[-1]))
     return prices[1:]
 
 
-async def history(
-    hub: Hub, *, tier: str, region: str, since_ms: int | None, step_ms: int | None
-) -> MarketHistory:
+async def history(hub: Hub, *, tier: str, region: str, since_ms: int | None, step_ms: int | None) -> MarketHistory:
     now_ms, zone = hub.now_ms(), Zone(tier, region_of(region))
     since = max(0, now_ms - _DAY_MS if since_ms is None else since_ms)
     if since >= now_ms:
@@ -183,7 +177,7 @@ async def history(
 
     before, rows = await hub.store.read(load)
     if before is None and not rows:
-        raise NotFound(f"No price was ever recorded for {zone}. See GET /market for the zones there are.")
+        raise NotFound(f"No price was ever recorded for {zone}. GET /market lists the zones.")
     return MarketHistory(
         tier=zone.tier,
         region=zone.region,
@@ -192,10 +186,8 @@ async def history(
     )
 
 
-def _points(
-    before: SpotRow | None, rows: Sequence[SpotStep], *, since: int, until: int, step: int
-) -> list[PricePoint]:
-    """One for every step; a step in which nothing was recorded repeats what held."""
+def _points(before: SpotRow | None, rows: Sequence[SpotStep], *, since: int, until: int, step: int) -> list[PricePoint]:
+    """One point a step; a step without a record repeats the last one."""
     by_step = {row.bucket: row for row in rows}
     points: list[PricePoint] = []
     held: SpotRow | SpotStep | None = before
@@ -218,13 +210,13 @@ def _points(
 
 
 async def chart(hub: Hub, span: Span) -> MarketChart:
-    """Every zone that this hub knows, over one of a few spans."""
+    """Every zone that this hub knows."""
     now_ms, length = hub.now_ms(), SPANS_MS[span]
     step = max(spot_prices.tick_ms(hub), length // POINTS_USUAL)
-    kept = hub.money.charts.get(span)
-    if kept is not None and 0 <= now_ms - kept[0] < min(step, _CHART_AGE_MS):
-        return kept[1]
-    # Whole steps: points stay where they are from one look to the next.
+    cached = hub.money.charts.get(span)
+    if cached is not None and 0 <= now_ms - cached[0] < min(step, _CHART_AGE_MS):
+        return cached[1]
+    # Whole steps: points stay in place from one chart to the next.
     until = (now_ms // step + 1) * step
     since = until - -(-length // step) * step
     zones = sorted(hub.money.market.spots, key=lambda zone: (zone.tier, zone.region))
@@ -241,21 +233,15 @@ async def chart(hub: Hub, span: Span) -> MarketChart:
 
     times = list(range(since, until, step))
     made = MarketChart(span=span, step_ms=step, at_ms=times, zones=await hub.store.read(load))
-    if made.zones:  # the first price is worth showing at once
+    if made.zones:  # else show the first price at once
         hub.money.charts[span] = now_ms, made
     return made
 
 
 def _columns(zone: Zone, points: Sequence[PricePoint], *, steps: int) -> ZoneSeries:
-    """Before the first record there is nothing to show."""
+    """Blank before the first record."""
     blank: list[int | None] = [None] * (steps - len(points))
-    return ZoneSeries(
-        tier=zone.tier,
-        region=zone.region,
-        price=[*blank, *(point.price for point in points)],
-        low=[*blank, *(point.low for point in points)],
-        high=[*blank, *(point.high for point in points)],
-        capacity=[*blank, *(point.capacity for point in points)],
-        demand=[*blank, *(point.demand for point in points)],
-        utilisation_ppm=[*blank, *(utilisation(point.demand, point.capacity) for point in points)],
-    )
+    names = ("price", "low", "high", "capacity", "demand")
+    columns = {name: blank + [getattr(point, name) for point in points] for name in names}
+    utilised = blank + [utilisation(point.demand, point.capacity) for point in points]
+    return ZoneSeries(tier=zone.tier, region=zone.region, utilisation_ppm=utilised, **columns)

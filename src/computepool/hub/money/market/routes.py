@@ -1,4 +1,4 @@
-"""Routes of the market: prices by zone, their past, floors, and what a node earns."""
+"""Routes of the market: prices by zone, past prices, floors, and a node's earnings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 @router.get("/market")
 async def get_market(_principal: SignedIn, hub: HubDep) -> MarketView:
-    """Spot prices by zone, with capacity, demand, floors and ceilings."""
+    """Get spot prices by zone, with capacity, demand, floors and ceilings."""
     return await market_view.show(hub)
 
 
@@ -40,21 +40,19 @@ async def get_market_history(
     tier: Annotated[str, Query(max_length=64, pattern=_NAME, description="cpu, or a tier of GPUs")] = "cpu",
     region: Annotated[str, Query(max_length=32, pattern="^[A-Za-z-]*$")] = "",
     since_ms: Annotated[
-        int | None, Query(ge=0, le=_TIME_MAX_MS, description="Where to begin; a day ago, if left out")
+        int | None, Query(ge=0, le=_TIME_MAX_MS, description="Start of the range; one day ago by default")
     ] = None,
     step_ms: Annotated[
-        int | None, Query(ge=1, le=_TIME_MAX_MS, description="How far apart; widened to at most 1000 points")
+        int | None, Query(ge=1, le=_TIME_MAX_MS, description="Distance of the points; widened to at most 1000 points")
     ] = None,
 ) -> MarketHistory:
-    """The spot price of one zone over time."""
+    """Get the spot price of one zone over time."""
     return await market_view.history(hub, tier=tier, region=region, since_ms=since_ms, step_ms=step_ms)
 
 
 @router.get("/market/chart")
 async def get_market_chart(
-    _principal: SignedIn,
-    hub: HubDep,
-    span: Annotated[market_view.Span, Query(description="How far back")] = "24h",
+    _principal: SignedIn, hub: HubDep, span: Annotated[market_view.Span, Query(description="How far back")] = "24h"
 ) -> MarketChart:
     """Get the price history of every zone in one reply."""
     return await market_view.chart(hub, span)
@@ -62,7 +60,7 @@ async def get_market_chart(
 
 @router.get("/market/floor")
 async def get_default_floor(principal: Provider, hub: HubDep) -> FloorView:
-    """The default floor of your nodes."""
+    """Get the default floor of your nodes."""
     return await price_floors.get_default(hub, principal)
 
 
@@ -73,9 +71,7 @@ async def set_default_floor(body: FloorRequest, principal: Provider, hub: HubDep
 
 
 @router.put("/nodes/{node_id}/floor", responses=refuses(404, 409))
-async def set_node_floor(
-    node_id: IdPath, body: FloorRequest, principal: MayProvide, hub: HubDep
-) -> FloorView:
+async def set_node_floor(node_id: IdPath, body: FloorRequest, principal: MayProvide, hub: HubDep) -> FloorView:
     """Set the lowest price at which your node takes other people's jobs."""
     return await price_floors.set_node(hub, principal, node_id, floor=body.floor)
 

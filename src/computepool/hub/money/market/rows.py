@@ -1,7 +1,6 @@
-"""Spot prices tick by tick, and what each hub counts for them.
+"""Rows of spot prices by tick, and of what each hub counts for them.
 
-A tick is named by the time it begins, in milliseconds. A tick in which nothing moved has no row: the price before it
-still holds.
+A tick is named by its start time in milliseconds. A tick in which nothing changed has no row: the last price still holds.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from computepool.core.money.ledger import Kind
 from computepool.core.money.pricing import Zone
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import market_counts, spots, transfers
-from computepool.hub.db.queries import set_where
 from computepool.hub.db.session import Tx
-from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs, nodes
+from computepool.hub.db.tables import IS_OPEN, attempts, jobs
 from computepool.hub.db.typed_rows import TypedRow
 
 _ZONE = (spots.c.tier == bindparam("tier"), spots.c.region == bindparam("region"))
@@ -27,35 +25,40 @@ _ZONE = (spots.c.tier == bindparam("tier"), spots.c.region == bindparam("region"
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of one zone, in thousandths of units."""
+    """In one zone, in thousandths of units."""
 
     capacity: int
     demand: int
 
 
-# what hubs count
+class SpotRow(TypedRow, of=spots):
+    tier: str
+    region: str
+    tick: int
+    price: int
+    capacity: int
+    demand: int
+    price_version: int
+
+
+_AT = SpotRow.select().where(*_ZONE, spots.c.tick <= bindparam("until")).order_by(spots.c.tick.desc()).limit(1)
+_FOR_EVER = 2**62
 
 
 def put_counts(tx: Tx, *, hub_id: str, tick: int, counts: Mapping[Zone, Count]) -> None:
-    """All that this hub counts now; what it counted before is forgotten."""
+    """Replace what this hub counted before."""
     tx.connection.execute(delete(market_counts).where(market_counts.c.hub_id == hub_id))
-    rows = [
-        {
-            "hub_id": hub_id,
-            "tier": zone.tier,
-            "region": zone.region,
-            "tick": tick,
-            "capacity": count.capacity,
-            "demand": count.demand,
-        }
-        for zone, count in counts.items()
-    ]
+    rows = [{"hub_id": hub_id, "tick": tick, **_columns(zone, count)} for zone, count in counts.items()]
     if rows:
         tx.connection.execute(market_counts.insert(), rows)
 
 
+def _columns(zone: Zone, count: Count) -> dict[str, str | int]:
+    return {"tier": zone.tier, "region": zone.region, "capacity": count.capacity, "demand": count.demand}
+
+
 def sum_counts(connection: Connection, *, since: int, but: str = "") -> dict[Zone, Count]:
-    """Over the hubs that counted since that tick, without `but`."""
+    """Over the hubs that counted since that tick, except the hub `but`."""
     statement = (
         select(
             market_counts.c.tier,
@@ -72,7 +75,7 @@ def sum_counts(connection: Connection, *, since: int, but: str = "") -> dict[Zon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingJobs:
-    """Jobs that are alike."""
+    """Jobs with the same requirements, account and ceiling."""
 
     spec_digest: str
     account_id: str
@@ -82,7 +85,7 @@ class WaitingJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotStep:
-    """The lowest, the highest and the last price of a zone in a span of time, and the last counts."""
+    """The lowest, highest and last price of a zone in one step, and the last counts."""
 
     tier: str
     region: str
@@ -95,7 +98,7 @@ class SpotStep:
 
 
 def waiting(connection: Connection, *, now_ms: int, limit: int) -> list[WaitingJobs]:
-    """Jobs that could start now, by what makes them alike, of the `limit` oldest."""
+    """Jobs that could start now, of the `limit` oldest, grouped by what they need and pay."""
     oldest = (
         select(
             jobs.c.spec_digest,
@@ -118,59 +121,26 @@ def waiting(connection: Connection, *, now_ms: int, limit: int) -> list[WaitingJ
     return [WaitingJobs(**row._mapping) for row in rows]
 
 
-# prices
-
-
-class SpotRow(TypedRow, of=spots):
-    tier: str
-    region: str
-    tick: int
-    price: int
-    capacity: int
-    demand: int
-    price_version: int
-
-
-_AT = (
-    SpotRow.select().where(*_ZONE, spots.c.tick <= bindparam("until")).order_by(spots.c.tick.desc()).limit(1)
-)
-_FOR_EVER = 2**62
-
-
 def price_at(connection: Connection, zone: Zone, until: int = _FOR_EVER) -> SpotRow | None:
-    """The row of the zone that held then; the newest by default."""
+    """The zone's row in force at that time; by default the newest."""
     values = {"tier": zone.tier, "region": zone.region, "until": until}
     return SpotRow.first(connection.execute(_AT, values))
 
 
 def zones(connection: Connection) -> list[Zone]:
-    """That ever had a price. Reads the whole index: for the start of a hub."""
+    """Zones that ever had a price. Reads the whole index: for the start of a hub."""
     rows = connection.execute(select(spots.c.tier, spots.c.region).distinct())
     return [Zone(row.tier, row.region) for row in rows]
 
 
 def insert_price(tx: Tx, zone: Zone, *, tick: int, price: int, count: Count, price_version: int) -> None:
-    """The first hub to do this decides; what the others say is dropped."""
-    tx.connection.execute(
-        dialect.insert_ignore(tx.connection, spots).values(
-            tier=zone.tier,
-            region=zone.region,
-            tick=tick,
-            price=price,
-            capacity=count.capacity,
-            demand=count.demand,
-            price_version=price_version,
-        )
-    )
+    """The first hub to insert a tick decides; the others' rows are ignored."""
+    row = {"tick": tick, "price": price, "price_version": price_version, **_columns(zone, count)}
+    tx.connection.execute(dialect.insert_ignore(tx.connection, spots).values(row))
 
 
-def history(
-    connection: Connection, *, since: int, until: int, step: int, zone: Zone | None = None
-) -> list[SpotStep]:
-    """In steps of so many ms.
-
-    Steps without a row are left out. Of all zones, if none is named.
-    """
+def history(connection: Connection, *, since: int, until: int, step: int, zone: Zone | None = None) -> list[SpotStep]:
+    """In steps of `step` ms, of one zone or all. Steps without a row are left out."""
     bucket = ((spots.c.tick - since) // step).label("bucket")
     within = spots.c.tick >= since, spots.c.tick < until
     grouped = select(
@@ -184,9 +154,7 @@ def history(
     if zone is not None:
         grouped = grouped.where(spots.c.tier == zone.tier, spots.c.region == zone.region)
     found = grouped.group_by(spots.c.tier, spots.c.region, bucket).subquery()
-    same = (
-        (spots.c.tier == found.c.tier) & (spots.c.region == found.c.region) & (spots.c.tick == found.c.last)
-    )
+    same = (spots.c.tier == found.c.tier) & (spots.c.region == found.c.region) & (spots.c.tick == found.c.last)
     statement = select(
         spots.c.tier,
         spots.c.region,
@@ -202,7 +170,7 @@ def history(
 
 
 def prune(tx: Tx, *, before: int) -> None:
-    """Old rows go, but never the last one of a zone: it is the price."""
+    """Delete old rows, but never the last one of a zone: it is the price in force."""
     newer = spots.alias("newer")
     followed = exists().where(
         newer.c.tier == spots.c.tier, newer.c.region == spots.c.region, newer.c.tick > spots.c.tick
@@ -211,27 +179,8 @@ def prune(tx: Tx, *, before: int) -> None:
     tx.connection.execute(delete(market_counts).where(market_counts.c.tick < before))
 
 
-# floors
-
-
-def set_node_floor(tx: Tx, node_id: str, floor: int | None) -> None:
-    set_where(tx, nodes, nodes.c.id == node_id, floor=floor)
-
-
-def set_account_floor(tx: Tx, account_id: str, floor: int | None) -> None:
-    set_where(tx, accounts, accounts.c.id == account_id, floor=floor)
-
-
-def account_floor(connection: Connection, account_id: str) -> int | None:
-    found = connection.execute(select(accounts.c.floor).where(accounts.c.id == account_id)).scalar()
-    return None if found is None else int(found)
-
-
-# earnings
-
-
 def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -> tuple[int, int]:
-    """How much the node's accepted attempts were paid by the transfers from `first` on, and how many they were."""
+    """What the node's accepted attempts were paid by the transfers from `first` on, and their number."""
     is_kept = or_(jobs.c.taken_back.is_(None), jobs.c.verdict != "refuted")
     kept = (jobs.c.id == attempts.c.job_id) & is_kept
     back = transfers.alias("back")
@@ -240,9 +189,7 @@ def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -
     amount, count = connection.execute(
         select(func.sum(transfers.c.amount - func.coalesce(back.c.amount, 0), type_=BigInteger), func.count())
         .select_from(
-            transfers.join(attempts, attempts.c.id == transfers.c.ref)
-            .join(jobs, kept)
-            .outerjoin(back, returned)
+            transfers.join(attempts, attempts.c.id == transfers.c.ref).join(jobs, kept).outerjoin(back, returned)
         )
         .where(
             transfers.c.credit == ledger.earn(owner_id),

@@ -1,19 +1,19 @@
-"""Payouts and the bank: sends what is reserved, asks about what is not decided, and hears what the bank tells by itself.
+"""Payouts and the bank: sends reserved payouts, asks about undecided ones, and receives the bank's webhooks.
 
-Load, then speak to the bank outside any transaction, then apply. `submitted` is committed before the order is sent, so
-a hub that dies in between leaves an order to be asked about, never one to be sent as if for the first time. An order
-is sent again only under its own key, under which the bank pays it once.
+Load, then call the bank outside any transaction, then apply. `submitted` is committed before the order is sent, so a hub
+that dies in between leaves an order to ask about, never one that is sent as if for the first time. An order is sent again
+only under its own idempotency key, under which the bank pays once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from computepool.core.backoff import doubled
 from computepool.core.errors import Conflict
 from computepool.core.money.payouts import (
     AT_THE_BANK,
@@ -21,17 +21,15 @@ from computepool.core.money.payouts import (
     Absence,
     BankReply,
     BankRequest,
+    BankStatus,
+    PayoutReason,
     PayoutState,
-    Step,
-    Why,
-    Word,
     contradicts,
     judge,
     judge_absence,
     paise_of,
     reason_parts,
     reason_text,
-    retry_after_ms,
     target_from_json,
 )
 from computepool.hub.context import Hub
@@ -45,13 +43,13 @@ from computepool.hub.money.payouts.rows import PayoutRow
 
 logger = logging.getLogger(__name__)
 _HUB = "hub"
-#: A claim covers a question, an order and the time between them.
+#: A claim lasts for a question, an order and the time between them.
 _CLAIM_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The right to speak to the bank about one payout, until somebody else may."""
+    """The right to call the bank about one payout until a time; then another hub may."""
 
     row: PayoutRow
     tries: int
@@ -74,7 +72,7 @@ async def run(hub: Hub) -> int:
 
 
 def _log_failures(found: Sequence[PayoutRow], served: Sequence[BaseException | None]) -> None:
-    """One that fails does not keep the others waiting; its own turn comes again when its claim ends."""
+    """A payout that fails holds up no other; it is tried again when its claim ends."""
     for row, error in zip(found, served, strict=True):
         if isinstance(error, Conflict):
             logger.info("payout.overtaken: %s", row.id)
@@ -106,7 +104,7 @@ class _Teller:
         if claim is None:
             return
         answer = await self._bank.look_up(_order(row), row.provider_ref)
-        if answer.word is not Word.ABSENT:
+        if answer.status is not BankStatus.ABSENT:
             await self._apply(claim, answer, BankRequest.LOOK_UP)
             return
         absence = judge_absence(
@@ -120,10 +118,10 @@ class _Teller:
         elif absence is Absence.GIVE_UP:
             await self._give_up(claim)
         else:
-            await self._apply(claim, BankReply(Word.UNCLEAR), BankRequest.LOOK_UP)
+            await self._apply(claim, BankReply(BankStatus.UNCLEAR), BankRequest.LOOK_UP)
 
     async def _give_up(self, claim: _Claim) -> None:
-        """Refused, and never heard of by the bank: a definite no, unless somebody has just heard otherwise."""
+        """The bank refused the order and does not know it: a definite no, unless another answer came meanwhile."""
         believed = claim.row
 
         def unit(tx: Tx) -> None:
@@ -131,21 +129,21 @@ class _Teller:
             if row is None or row.tries != claim.tries:
                 return
             if (row.state, row.reason, row.provider_ref) == (believed.state, believed.reason, None):
-                words = reason_parts(row.reason)[1]
-                move(tx, row, to=PayoutState.FAILED, why=Why.BANK_REFUSED, actor=_HUB, words=words)
+                detail = reason_parts(row.reason)[1]
+                move(tx, row, to=PayoutState.FAILED, why=PayoutReason.BANK_REFUSED, actor=_HUB, detail=detail)
 
         await self._hub.store.write(unit)
 
     async def _send_again(self, claim: _Claim) -> None:
-        """The bank does not know it: it never arrived, or is still on its way. Under the same key it is paid once."""
+        """The bank does not know the order: it was lost or is still on its way. Under the same key it is paid once."""
 
         def unit(tx: Tx) -> PayoutRow | None:
             row = rows.get(tx.connection, claim.row.id)
             if row is None or row.state != claim.row.state or row.tries != claim.tries:
                 return None
             if row.state == PayoutState.UNKNOWN:
-                return move(tx, row, to=PayoutState.SUBMITTED, why=Why.SENDING, actor=_HUB)
-            return row if rows.change(tx, row) else None  # from now on it counts as sent in this moment
+                return move(tx, row, to=PayoutState.SUBMITTED, why=PayoutReason.SENDING, actor=_HUB)
+            return row if rows.change(tx, row) else None  # it counts as sent from now
 
         row = await self._hub.store.write(unit)
         if row is not None:
@@ -154,7 +152,7 @@ class _Teller:
     async def _send(self, claim: _Claim, request: BankRequest) -> None:
         crash_point("before_bank_call")
         if self._hub.now_ms() >= claim.until_ms:
-            return  # this hub stood still for so long that another one may be sending it
+            return  # this hub was suspended for so long that another one may be sending it
         answer = await self._bank.submit(_order(claim.row))
         crash_point("after_bank_call")
         await self._apply(claim, answer, request)
@@ -166,21 +164,21 @@ class _Teller:
             until_ms = tx.now_ms + round(_CLAIM_CALLS * settings.payout_call_s * 1000)
             if not rows.claim(tx, row, until_ms=until_ms):
                 return None
-            claimed = move(tx, row, to=PayoutState.SUBMITTED, why=Why.SENDING, actor=_HUB) if submit else row
+            claimed = move(tx, row, to=PayoutState.SUBMITTED, why=PayoutReason.SENDING, actor=_HUB) if submit else row
             return _Claim(claimed, row.tries + 1, until_ms)
 
         return await self._hub.store.write(unit)
 
     async def _apply(self, claim: _Claim, answer: BankReply, request: BankRequest) -> None:
-        if answer.word is Word.UNCLEAR and answer.words:
-            logger.warning("payout.unclear: %s: %s", claim.row.id, answer.words)
+        if answer.status is BankStatus.UNCLEAR and answer.detail:
+            logger.warning("payout.unclear: %s: %s", claim.row.id, answer.detail)
         next_try_ms = self._next_try_ms(claim, answer)
 
         def unit(tx: Tx) -> None:
             row = rows.get(tx.connection, claim.row.id)
             if row is None:
                 return
-            # Somebody else has spoken to the bank since: a refusal may be about this order being there twice.
+            # Another hub has called the bank since: a refusal may mean that the order is there twice.
             overtaken = row.tries != claim.tries or row.provider_ref is not None
             effective = BankRequest.SUBMIT_AGAIN if request is BankRequest.SUBMIT and overtaken else request
             after = take_answer(tx, row, answer, request=effective)
@@ -190,31 +188,21 @@ class _Teller:
         await self._hub.store.write(unit)
 
     def _next_try_ms(self, claim: _Claim, answer: BankReply) -> int:
-        if not self._bank.can_look_up and answer.word is Word.PROCESSING:
+        if not self._bank.can_look_up and answer.status is BankStatus.PROCESSING:
             return NEVER_MS
         settings = self._hub.settings
-        wait_ms = retry_after_ms(
-            claim.tries,
-            base_ms=round(settings.payout_retry_base_s * 1000),
-            max_ms=round(settings.payout_retry_max_s * 1000),
-        )
-        return self._hub.now_ms() + wait_ms
+        wait_s = doubled(settings.payout_retry_base_s, claim.tries - 1, most=settings.payout_retry_max_s)
+        return self._hub.now_ms() + round(wait_s * 1000)
 
 
 def _order(row: PayoutRow) -> Order:
     return Order(
-        reference=row.id,
-        paise=paise_of(row.amount),
-        target=target_from_json(row.target),
-        account_id=row.account_id,
+        reference=row.id, paise=paise_of(row.amount), target=target_from_json(row.target), account_id=row.account_id
     )
 
 
-# what the bank tells by itself
-
-
 async def receive_webhook(hub: Hub, provider: str, *, body: bytes, signature: str) -> None:
-    """A webhook: verified, and then worth as much as an answer. The same one twice changes nothing."""
+    """Apply a verified webhook as an answer of the bank. The same one twice changes nothing."""
     async with open_bank(provider, hub.settings) as bank:
         notice = bank.read_notice(body, signature)
     if notice is not None:
@@ -223,17 +211,17 @@ async def receive_webhook(hub: Hub, provider: str, *, body: bytes, signature: st
 
 def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
     row = rows.get(tx.connection, notice.reference)
-    # Others may use the same bank account; what is theirs is none of our business.
+    # Others may use the same bank account.
     if row is None or row.provider != provider:
         return
     if paise_of(row.amount) != notice.paise:
-        logger.error("payout.odd_notice: %s: the bank speaks of %d paise", row.id, notice.paise)
+        logger.error("payout.odd_notice: %s: the bank reports %d paise", row.id, notice.paise)
         return
     take_answer(tx, row, notice.answer, request=BankRequest.LOOK_UP)
 
 
 def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, request: BankRequest) -> PayoutRow:
-    """Apply what the bank said to the payout as it is now. States only move forward."""
+    """Apply the bank's answer to the payout as it is now. States only move forward."""
     state = PayoutState(row.state)
     if state not in AT_THE_BANK:
         if contradicts(state, answer):
@@ -244,35 +232,30 @@ def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, request: BankReque
         return row
     columns = {} if answer.ref is None else {"provider_ref": answer.ref}
     step = judge(answer, request)
-    if step is None or _is_there(row, step):
+    if step is None or (step.state is state and reason_parts(row.reason)[0] is step.why):
         if columns and row.provider_ref is None:
             rows.change(tx, row, **columns)
         return row
     if step.state is state:
-        rows.change(tx, row, reason=reason_text(step.why, answer.words), **columns)
+        rows.change(tx, row, reason=reason_text(step.why, answer.detail), **columns)
         return row
-    return move(tx, row, to=step.state, why=step.why, actor=_HUB, words=answer.words, columns=columns)
+    return move(tx, row, to=step.state, why=step.why, actor=_HUB, detail=answer.detail, columns=columns)
 
 
 def _is_another(tx: Tx, row: PayoutRow, ref: str) -> bool:
-    """Two payouts at the bank for one of ours, or one for two."""
+    """Whether the bank has two payouts for one of ours, or one for two."""
     return row.provider_ref not in (None, ref) or rows.ref_taken(tx.connection, ref, payout_id=row.id)
 
 
-def _is_there(row: PayoutRow, step: Step) -> bool:
-    return row.state == step.state and reason_parts(row.reason)[0] is step.why
-
-
 def _alarm(tx: Tx, row: PayoutRow, answer: BankReply) -> None:
-    """The ledger and the bank disagree. Nothing is moved: a person must look at both."""
-    logger.error("payout.contradicted: %s is %s; the bank says %s", row.id, row.state, answer.word.value)
-    data = json.loads(event_data(row)) | {"bank_ref": answer.ref}
+    """The ledger and the bank disagree. Nothing is moved: a person must compare both."""
+    logger.error("payout.contradicted: %s is %s; the bank says %s", row.id, row.state, answer.status.value)
     tx.emit(
         actor=_HUB,
         action="payout.contradicted",
         account_id=row.account_id,
         before=row.state,
         after=row.state,
-        reason=answer.word.value,
-        data=json.dumps(data),
+        reason=answer.status.value,
+        data=event_data(row) | {"bank_ref": answer.ref},
     )

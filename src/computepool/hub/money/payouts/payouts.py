@@ -1,14 +1,14 @@
-"""Payouts as people see them: asking, cancelling, approving, rejecting, marking, listing. No bank is spoken to here.
+"""Payouts as people use them: request, cancel, approve, reject, mark, list and export. No bank is called here.
 
-Asking sets the money aside in the same transaction; every later step moves it in the transaction that changes the state.
+A request reserves the money in the same transaction; every later step moves it in the transaction that changes the state.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from computepool.core.errors import (
@@ -22,21 +22,21 @@ from computepool.core.errors import (
 from computepool.core.money import ledger
 from computepool.core.money.money import format_credits
 from computepool.core.money.payouts import (
-    AT_THE_BANK,
     CANCELLABLE,
     RETURNED,
     BankTarget,
+    PayoutReason,
     PayoutState,
     Target,
     UpiTarget,
-    Why,
+    approver_refusal,
     bank_target,
     check_amount,
-    may_approve,
     may_become,
     needs_approval,
     reason_parts,
     reason_text,
+    rupees_of,
     target_from_json,
     target_to_json,
     upi_target,
@@ -47,41 +47,49 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.idempotency import Remembered, write_once
 from computepool.hub.money import booking
 from computepool.hub.money.banks.choice import MANUAL
-from computepool.hub.money.banks.manual import Listed, list_for_bank
+from computepool.hub.money.csv_files import csv_lines
 from computepool.hub.money.payouts import rows
 from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.settings import Settings
 from computepool.protocol.money.payouts import BankAccount, PayoutPage, PayoutRequest, PayoutView
 
-_PAGE = 500
-_SENTENCES: dict[Why, str] = {
-    Why.FIRST: "waits for an administrator: it is the first payout of this account",
-    Why.LARGE: "waits for an administrator: it is a large one",
-    Why.SECOND: "waits for a second administrator: one has approved it",
-    Why.READY: "goes to the bank next",
-    Why.APPROVED: "approved; goes to the bank next",
-    Why.SENDING: "being given to the bank",
-    Why.PROCESSING: "the bank is working on it",
-    Why.NO_ANSWER: "the bank's answer was lost; the hub asks until it is clear, and the money stays on hold",
-    Why.REFUSED_AGAIN: "the bank would not take it again; the hub makes sure that the first try did not arrive",
-    Why.BANK_PAID: "paid",
-    Why.BANK_REFUSED: "the bank refused it; the money is back",
-    Why.MARKED_PAID: "paid",
-    Why.MARKED_FAILED: "it failed; the money is back",
-    Why.REJECTED: "rejected by an administrator; the money is back",
-    Why.CANCELLED: "cancelled; the money is back",
+_EXPORT_COLUMNS = (
+    "reference",
+    "amount_inr",
+    "method",
+    "name",
+    "account_number",
+    "ifsc",
+    "upi",
+    "account",
+    "requested_at",
+)
+_SENTENCES: dict[PayoutReason, str] = {
+    PayoutReason.FIRST: "waits for an administrator: it is the first payout of this account",
+    PayoutReason.LARGE: "waits for an administrator: it is a large payout",
+    PayoutReason.SECOND: "waits for a second administrator: one has approved it",
+    PayoutReason.READY: "goes to the bank next",
+    PayoutReason.APPROVED: "approved; goes to the bank next",
+    PayoutReason.SENDING: "being sent to the bank",
+    PayoutReason.PROCESSING: "the bank is working on it",
+    PayoutReason.NO_ANSWER: "the bank's answer was lost; the hub asks until it is clear, and the money stays on hold",
+    PayoutReason.REFUSED_AGAIN: "the bank refused a second try; the hub makes sure that the first one did not arrive",
+    PayoutReason.BANK_PAID: "paid",
+    PayoutReason.BANK_REFUSED: "the bank refused it; the money is back",
+    PayoutReason.MARKED_PAID: "paid",
+    PayoutReason.MARKED_FAILED: "it failed; the money is back",
+    PayoutReason.REJECTED: "rejected by an administrator; the money is back",
+    PayoutReason.CANCELLED: "cancelled; the money is back",
 }
 
 
-# asking
+# requests
 
 
-async def request(
-    hub: Hub, principal: Principal, order: PayoutRequest, *, remembered: Remembered
-) -> PayoutView:
+async def request(hub: Hub, principal: Principal, order: PayoutRequest, *, remembered: Remembered) -> PayoutView:
     table = hub.money.market.table
     if table.economy is not Economy.MARKET:
         raise Conflict("There are no payouts here: this pool's credits are not money.")
@@ -92,7 +100,7 @@ async def request(
     def effect(tx: Tx) -> PayoutView:
         return _reserve(tx, principal, payout_id, amount=order.amount, target=target, settings=settings)
 
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
+    return await write_once(hub, remembered, effect, model=PayoutView)
 
 
 def _target(order: PayoutRequest) -> Target:
@@ -136,84 +144,80 @@ def _reserve(
         target=target_to_json(target),
         provider=settings.payout_provider,
         state=PayoutState.REQUESTED.value,
-        reason=reason_text(waits_for or Why.READY),
+        reason=reason_text(waits_for or PayoutReason.READY),
     )
     row = _find(tx.connection, payout_id)
-    _emit(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or Why.READY)
+    _emit(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or PayoutReason.READY)
     if waits_for is None:
-        row = move(tx, row, to=PayoutState.RESERVED, why=Why.READY, actor=account)
+        row = move(tx, row, to=PayoutState.RESERVED, why=PayoutReason.READY, actor=account)
     return view(row, principal, settings)
 
 
-# the owner's and the administrator's words
+# decisions
 
 
 async def cancel(hub: Hub, principal: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
-    """Before the bank has it."""
-
-    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
-        if PayoutState(row.state) not in CANCELLABLE:
-            raise Conflict(f"This payout can no longer be cancelled: {sentence(row.reason)}.")
-        return move(tx, row, to=PayoutState.REJECTED, why=Why.CANCELLED, actor=principal.account_id)
-
+    step = partial(_withdraw, why=PayoutReason.CANCELLED, actor=principal.account_id)
     return await _change(hub, principal, payout_id, step=step, remembered=remembered)
+
+
+def _withdraw(tx: Tx, row: PayoutRow, *, why: PayoutReason, actor: str, detail: str = "") -> PayoutRow:
+    """Return the money of a payout that has not been sent to the bank."""
+    if PayoutState(row.state) not in CANCELLABLE:
+        raise Conflict(f"This payout can no longer be {why.value}: {sentence(row.reason)}.")
+    return move(tx, row, to=PayoutState.REJECTED, why=why, actor=actor, detail=detail)
 
 
 async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
     settings = hub.settings
 
     def step(tx: Tx, row: PayoutRow) -> PayoutRow:
-        rules = settings.approval_rules()
-        if not may_approve(rules, requester=row.account_id, approver=admin.account_id):
-            raise Forbidden("Another administrator must approve your own payout.")
         if row.state != PayoutState.REQUESTED:
             raise Conflict(f"This payout does not wait for an approval: {sentence(row.reason)}.")
-        if "payouts" in settings.two_person_kinds() and not _is_second(row, admin):
-            return _first_word(tx, row, admin)
+        if why := _approver_refusal(row, admin, settings):
+            raise Forbidden(why)
+        if settings.approval_rules().two_approvals and row.approved_by is None:
+            return _record_first_approval(tx, row, admin)
         by = {"approved_by": ",".join(filter(None, (row.approved_by, admin.account_id)))}
-        return move(tx, row, to=PayoutState.RESERVED, why=Why.APPROVED, actor=admin.account_id, columns=by)
+        return move(tx, row, to=PayoutState.RESERVED, why=PayoutReason.APPROVED, actor=admin.account_id, columns=by)
 
     return await _change(hub, admin, payout_id, step=step, remembered=remembered)
 
 
-def _is_second(row: PayoutRow, admin: Principal) -> bool:
-    """Whether this is the second administrator's word; neither may be the owner, and they must be two."""
-    if admin.account_id == row.account_id:
-        raise Forbidden("Another administrator must approve your own payout.")
-    if row.approved_by == admin.account_id:
-        raise Forbidden("You have approved it; another administrator must approve it too.")
-    return row.approved_by is not None
+def _approver_refusal(row: PayoutRow, admin: Principal, settings: Settings) -> str | None:
+    return approver_refusal(
+        settings.approval_rules(), owner=row.account_id, approver=admin.account_id, approved_by=row.approved_by
+    )
 
 
-def _first_word(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRow:
-    reason = reason_text(Why.SECOND)
+def can_approve(row: PayoutRow, principal: Principal, settings: Settings) -> bool:
+    waits = row.state == PayoutState.REQUESTED
+    return principal.is_admin and waits and _approver_refusal(row, principal, settings) is None
+
+
+def _record_first_approval(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRow:
+    reason = reason_text(PayoutReason.SECOND)
     if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
         raise Conflict("This payout changed concurrently; reload and try again.")
     tx.emit(
         actor=admin.account_id,
         action="payout.approved_once",
         account_id=row.account_id,
-        reason=Why.SECOND.value,
+        reason=PayoutReason.SECOND.value,
         data=event_data(row),
     )
     return _find(tx.connection, row.id)
 
 
-async def reject(
-    hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
-) -> PayoutView:
-    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
-        if PayoutState(row.state) not in CANCELLABLE:
-            raise Conflict(f"This payout can no longer be rejected: {sentence(row.reason)}.")
-        return move(tx, row, to=PayoutState.REJECTED, why=Why.REJECTED, actor=admin.account_id, words=words)
-
+async def reject(hub: Hub, admin: Principal, payout_id: str, *, detail: str, remembered: Remembered) -> PayoutView:
+    step = partial(_withdraw, why=PayoutReason.REJECTED, actor=admin.account_id, detail=detail)
     return await _change(hub, admin, payout_id, step=step, remembered=remembered)
 
 
 async def mark_paid(
     hub: Hub, admin: Principal, payout_id: str, *, reference: str, remembered: Remembered
 ) -> PayoutView:
-    """By whoever has seen it on the bank's statement."""
+    """For an administrator who has seen it on the bank's statement."""
 
     def step(tx: Tx, row: PayoutRow) -> PayoutRow:
         _check_markable(row)
@@ -223,24 +227,22 @@ async def mark_paid(
             tx,
             row,
             to=PayoutState.PAID,
-            why=Why.MARKED_PAID,
+            why=PayoutReason.MARKED_PAID,
             actor=admin.account_id,
-            words=reference,
+            detail=reference,
             columns={"provider_ref": row.provider_ref or reference},
         )
 
     return await _change(hub, admin, payout_id, step=step, remembered=remembered)
 
 
-async def mark_failed(
-    hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
-) -> PayoutView:
-    """By whoever knows for certain that the bank has not paid it and will not."""
+async def mark_failed(hub: Hub, admin: Principal, payout_id: str, *, detail: str, remembered: Remembered) -> PayoutView:
+    """For an administrator who is certain that the bank has not paid it and will not."""
 
     def step(tx: Tx, row: PayoutRow) -> PayoutRow:
         _check_markable(row)
         return move(
-            tx, row, to=PayoutState.FAILED, why=Why.MARKED_FAILED, actor=admin.account_id, words=words
+            tx, row, to=PayoutState.FAILED, why=PayoutReason.MARKED_FAILED, actor=admin.account_id, detail=detail
         )
 
     return await _change(hub, admin, payout_id, step=step, remembered=remembered)
@@ -259,7 +261,7 @@ async def _change(
     def effect(tx: Tx) -> PayoutView:
         return view(step(tx, _own(tx.connection, principal, payout_id)), principal, settings)
 
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
+    return await write_once(hub, remembered, effect, model=PayoutView)
 
 
 def _check_markable(row: PayoutRow) -> None:
@@ -268,12 +270,12 @@ def _check_markable(row: PayoutRow) -> None:
 
 
 def _can_mark(row: PayoutRow) -> bool:
-    """While a bank answers for a payout, nobody else does."""
+    """Not while a bank can still answer for the payout."""
     state = PayoutState(row.state)
     return state is PayoutState.UNKNOWN or (state is PayoutState.SUBMITTED and row.provider == MANUAL)
 
 
-# one step
+# transitions
 
 
 def move(
@@ -281,16 +283,16 @@ def move(
     row: PayoutRow,
     *,
     to: PayoutState,
-    why: Why,
+    why: PayoutReason,
     actor: str,
-    words: str = "",
+    detail: str = "",
     columns: dict[str, Any] | None = None,
 ) -> PayoutRow:
-    """Change the state, move the money that goes with it, and tell. Raises Conflict when somebody was faster."""
+    """Change the state, move the money that goes with it and emit the event. Raises Conflict if the payout has changed."""
     before = PayoutState(row.state)
     if not may_become(before, to):
         raise InvariantViolation(f"payout {row.id} cannot become {to} from {before}")
-    if not rows.change(tx, row, state=to.value, reason=reason_text(why, words), **(columns or {})):
+    if not rows.change(tx, row, state=to.value, reason=reason_text(why, detail), **(columns or {})):
         raise Conflict("This payout changed concurrently; reload and try again.")
     if to is PayoutState.PAID:
         booking.post(tx, f"payout:{row.id}:paid", ledger.pay_out(row.id, row.amount), ref=row.id)
@@ -302,7 +304,7 @@ def move(
 
 
 def _emit(
-    tx: Tx, row: PayoutRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: Why
+    tx: Tx, row: PayoutRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: PayoutReason
 ) -> None:
     tx.emit(
         actor=actor,
@@ -315,10 +317,10 @@ def _emit(
     )
 
 
-def event_data(row: PayoutRow) -> str:
-    """Never the target in full: events are kept for ever and go to many eyes."""
+def event_data(row: PayoutRow) -> dict[str, object]:
+    """With the target masked: events are kept for ever, and many people read them."""
     masked = target_from_json(row.target).masked()
-    return json.dumps({"payout_id": row.id, "amount": row.amount, "target": masked})
+    return {"payout_id": row.id, "amount": row.amount, "target": masked}
 
 
 def _find(connection: Connection, payout_id: str) -> PayoutRow:
@@ -332,7 +334,7 @@ def _own(connection: Connection, principal: Principal, payout_id: str) -> Payout
     return access.owned(principal, rows.get(connection, payout_id), what="payout")
 
 
-# looking
+# views
 
 
 async def get(hub: Hub, principal: Principal, payout_id: str) -> PayoutView:
@@ -362,44 +364,27 @@ async def list_payouts(
 
 
 async def export(hub: Hub) -> str:
-    """Export payouts to be paid manually, as CSV for the bank."""
-
-    def load(connection: Connection) -> list[PayoutRow]:
-        found: list[PayoutRow] = []
-        states = sorted(state.value for state in AT_THE_BANK)
-        while True:
-            after = found[-1].id if found else ""
-            page = rows.list_at(connection, provider=MANUAL, states=states, after=after, limit=_PAGE)
-            found += page
-            if len(page) < _PAGE:
-                return found
-
-    return list_for_bank(_list_one(row) for row in await hub.store.read(load))
+    """The payouts to be paid by hand, as CSV for the bank."""
+    found = await hub.store.read(lambda connection: rows.list_at_bank(connection, provider=MANUAL))
+    return csv_lines([_EXPORT_COLUMNS, *map(_export_cells, found)])
 
 
-def _list_one(row: PayoutRow) -> Listed:
-    requested = datetime.fromtimestamp(row.created_at_ms / 1000, tz=UTC)
-    return Listed(
-        reference=row.id,
-        amount=row.amount,
-        target=target_from_json(row.target),
-        account=row.account_name,
-        requested_at=requested.isoformat(timespec="seconds"),
-    )
+def _export_cells(row: PayoutRow) -> tuple[str, ...]:
+    target = target_from_json(row.target)
+    bank = (target.name, target.account_number, target.ifsc) if isinstance(target, BankTarget) else ("", "", "")
+    upi = target.upi if isinstance(target, UpiTarget) else ""
+    requested = datetime.fromtimestamp(row.created_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
+    return (row.id, rupees_of(row.amount), target.method, *bank, upi, row.account_name, requested)
 
 
 def sentence(reason: str) -> str:
-    why, words = reason_parts(reason)
-    return f"{_SENTENCES[why]} ({words})" if words else _SENTENCES[why]
+    why, detail = reason_parts(reason)
+    return f"{_SENTENCES[why]} ({detail})" if detail else _SENTENCES[why]
 
 
 def view(row: PayoutRow, principal: Principal, settings: Settings) -> PayoutView:
     state, target = PayoutState(row.state), target_from_json(row.target)
     shown = access.may_manage(principal, row.account_id)
-    rules = settings.approval_rules()
-    allowed = may_approve(rules, requester=row.account_id, approver=principal.account_id)
-    if "payouts" in settings.two_person_kinds():
-        allowed = principal.account_id not in (row.account_id, row.approved_by)
     return PayoutView.from_attributes(
         row,
         masked=target.masked(),
@@ -408,6 +393,6 @@ def view(row: PayoutRow, principal: Principal, settings: Settings) -> PayoutView
         reason=reason_parts(row.reason)[0].value,
         status=sentence(row.reason),
         can_cancel=shown and state in CANCELLABLE,
-        can_approve=principal.is_admin and state is PayoutState.REQUESTED and allowed,
+        can_approve=can_approve(row, principal, settings),
         can_mark=principal.is_admin and _can_mark(row),
     )

@@ -1,4 +1,4 @@
-"""Routes of payouts: the owner's, the administrator's, and the one the bank calls."""
+"""Routes of payouts, for owners, administrators and the bank."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ from typing import Annotated
 
 from fastapi import Header, Path, Query, Request, Response
 
-from computepool.hub.http.dependencies import (
-    Admin,
-    Anyone,
-    Cursor,
-    HubDep,
-    IdPath,
-    Limit,
-    RememberedDep,
-    SignedIn,
-)
+from computepool.hub.http.dependencies import Admin, Anyone, Cursor, HubDep, IdPath, Limit, RememberedDep, SignedIn
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money.payouts import payout_rounds, payouts
@@ -49,15 +40,13 @@ async def list_payouts(
     principal: SignedIn,
     hub: HubDep,
     *,
-    everybody: Annotated[bool, Query(alias="all", description="Of all accounts (administrators)")] = False,
+    everybody: Annotated[bool, Query(alias="all", description="Include all accounts (admin only)")] = False,
     state: State | None = None,
     after: Cursor = None,
     limit: Limit = 100,
 ) -> PayoutPage:
-    """Your payouts, newest first, and what can be paid out."""
-    return await payouts.list_payouts(
-        hub, principal, everybody=everybody, state=state, after=after, limit=limit
-    )
+    """List your payouts, newest first, and the amount that can be paid out."""
+    return await payouts.list_payouts(hub, principal, everybody=everybody, state=state, after=after, limit=limit)
 
 
 @router.get("/payouts/export.csv", response_class=_Csv)
@@ -69,22 +58,18 @@ async def export_payouts(_admin: Admin, hub: HubDep) -> Response:
 
 @router.get("/payouts/{payout_id}", responses=refuses(404))
 async def get_payout(payout_id: IdPath, principal: SignedIn, hub: HubDep) -> PayoutView:
-    """One payout."""
+    """Get a payout."""
     return await payouts.get(hub, principal, payout_id)
 
 
 @router.post("/payouts/{payout_id}/cancel", responses=refuses(404, 409))
-async def cancel_payout(
-    payout_id: IdPath, principal: SignedIn, hub: HubDep, remembered: RememberedDep
-) -> PayoutView:
-    """Cancel a payout that was not sent to the bank yet."""
+async def cancel_payout(payout_id: IdPath, principal: SignedIn, hub: HubDep, remembered: RememberedDep) -> PayoutView:
+    """Cancel a payout that has not been sent to the bank."""
     return await payouts.cancel(hub, principal, payout_id, remembered=remembered)
 
 
 @router.post("/payouts/{payout_id}/approve", responses=refuses(404, 409))
-async def approve_payout(
-    payout_id: IdPath, admin: Admin, hub: HubDep, remembered: RememberedDep
-) -> PayoutView:
+async def approve_payout(payout_id: IdPath, admin: Admin, hub: HubDep, remembered: RememberedDep) -> PayoutView:
     """Approve a first or large payout."""
     return await payouts.approve(hub, admin, payout_id, remembered=remembered)
 
@@ -93,8 +78,8 @@ async def approve_payout(
 async def reject_payout(
     payout_id: IdPath, body: RejectRequest, admin: Admin, hub: HubDep, remembered: RememberedDep
 ) -> PayoutView:
-    """Reject a payout that was not sent to the bank yet; the credits are returned."""
-    return await payouts.reject(hub, admin, payout_id, words=body.reason, remembered=remembered)
+    """Reject a payout that has not been sent to the bank; the credits are returned."""
+    return await payouts.reject(hub, admin, payout_id, detail=body.reason, remembered=remembered)
 
 
 @router.post("/payouts/{payout_id}/paid", responses=refuses(404, 409))
@@ -110,7 +95,7 @@ async def mark_payout_failed(
     payout_id: IdPath, body: FailedRequest, admin: Admin, hub: HubDep, remembered: RememberedDep
 ) -> PayoutView:
     """Record that the bank will not pay a payout; the credits are returned."""
-    return await payouts.mark_failed(hub, admin, payout_id, words=body.reason, remembered=remembered)
+    return await payouts.mark_failed(hub, admin, payout_id, detail=body.reason, remembered=remembered)
 
 
 @router.post("/payouts/webhook/{provider}", status_code=204, responses=refuses(403, 404, 409, 413))

@@ -1,15 +1,14 @@
-"""Payouts. Every change is guarded by the state, and the claim, that the caller believed in."""
+"""Rows of payouts. Every change is guarded by the state, and the claim, that the caller has read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection
 
-from computepool.core.money.payouts import DECIDED, PayoutState
+from computepool.core.money.payouts import AT_THE_BANK, DECIDED, PayoutState
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
-from computepool.hub.db.queries import count, set_where, there_is
+from computepool.hub.db.queries import any_row, before_cursor, count, matches, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts
 from computepool.hub.db.typed_rows import TypedRow
@@ -34,14 +33,12 @@ class PayoutRow(TypedRow, of=(payouts, accounts.c.name.label("account_name"))):
 
 
 _WITH_NAME = PayoutRow.select().join(accounts, accounts.c.id == payouts.c.account_id)
-_WITH_THE_BANK = [PayoutState.RESERVED.value, PayoutState.SUBMITTED.value, PayoutState.UNKNOWN.value]
+_AT_BANK = sorted(state.value for state in AT_THE_BANK)
 _DECIDED = sorted(state.value for state in DECIDED)
 
 
 def insert(tx: Tx, **columns: Any) -> None:
-    tx.connection.execute(
-        payouts.insert().values(created_at_ms=tx.now_ms, updated_at_ms=tx.now_ms, **columns)
-    )
+    tx.connection.execute(payouts.insert().values(created_at_ms=tx.now_ms, updated_at_ms=tx.now_ms, **columns))
 
 
 def get(connection: Connection, payout_id: str) -> PayoutRow | None:
@@ -52,34 +49,27 @@ def list_payouts(
     connection: Connection, *, account_id: str | None, state: str | None, before: str | None, limit: int
 ) -> list[PayoutRow]:
     """Newest first; ids sort by time."""
-    statement = _WITH_NAME.order_by(payouts.c.id.desc()).limit(limit)
-    if account_id is not None:
-        statement = statement.where(payouts.c.account_id == account_id)
-    if state is not None:
-        statement = statement.where(payouts.c.state == state)
-    if before is not None:
-        statement = statement.where(payouts.c.id < before)
-    return PayoutRow.all(connection.execute(statement))
-
-
-def list_at(
-    connection: Connection, *, provider: str, states: Sequence[str], after: str, limit: int
-) -> list[PayoutRow]:
-    """Oldest first."""
-    statement = (
-        _WITH_NAME.where(
-            payouts.c.provider == provider, payouts.c.state.in_(states), payouts.c.id > after, IS_UNDECIDED
-        )
-        .order_by(payouts.c.id)
-        .limit(limit)
+    which = (
+        matches(payouts.c.account_id, account_id),
+        matches(payouts.c.state, state),
+        before_cursor(payouts.c.id, before),
     )
+    statement = _WITH_NAME.where(*which).order_by(payouts.c.id.desc()).limit(limit)
     return PayoutRow.all(connection.execute(statement))
+
+
+def list_at_bank(connection: Connection, *, provider: str) -> list[PayoutRow]:
+    """Payouts that were given to the provider and are not decided, oldest first."""
+    statement = _WITH_NAME.where(payouts.c.provider == provider, payouts.c.state.in_(_AT_BANK), IS_UNDECIDED)
+    return PayoutRow.all(connection.execute(statement.order_by(payouts.c.id)))
 
 
 def list_due(connection: Connection, *, now_ms: int, limit: int) -> list[PayoutRow]:
-    """What has to be sent to a bank, or asked about, now. Those that wait longest come first."""
+    """Payouts to send to a bank, or to ask it about, now; the longest waiting first."""
     statement = (
-        _WITH_NAME.where(IS_UNDECIDED, payouts.c.state.in_(_WITH_THE_BANK), payouts.c.next_try_ms <= now_ms)
+        _WITH_NAME.where(
+            IS_UNDECIDED, payouts.c.state.in_([*_AT_BANK, PayoutState.RESERVED.value]), payouts.c.next_try_ms <= now_ms
+        )
         .order_by(payouts.c.next_try_ms, payouts.c.id)
         .limit(limit)
     )
@@ -91,17 +81,16 @@ def count_undecided(connection: Connection, account_id: str) -> int:
 
 
 def was_paid(connection: Connection, account_id: str) -> bool:
-    """Whether any payout of this account has ever arrived."""
-    return there_is(connection, payouts.c.account_id == account_id, payouts.c.state == PayoutState.PAID.value)
+    return any_row(connection, payouts.c.account_id == account_id, payouts.c.state == PayoutState.PAID.value)
 
 
 def ref_taken(connection: Connection, provider_ref: str, *, payout_id: str) -> bool:
-    """Whether another payout has this number of the bank."""
-    return there_is(connection, payouts.c.provider_ref == provider_ref, payouts.c.id != payout_id)
+    """Whether another payout has this reference of the bank."""
+    return any_row(connection, payouts.c.provider_ref == provider_ref, payouts.c.id != payout_id)
 
 
 def change(tx: Tx, believed: PayoutRow, **columns: Any) -> bool:
-    """False when the payout is no longer in the state that was believed."""
+    """False: the payout is no longer in the state that was read."""
     return set_where(tx, payouts, *_as_believed(believed), updated_at_ms=tx.now_ms, **columns) == 1
 
 
@@ -110,7 +99,7 @@ def _as_believed(row: PayoutRow) -> tuple[ColumnElement[bool], ...]:
 
 
 def claim(tx: Tx, believed: PayoutRow, *, until_ms: int) -> bool:
-    """Take the next try for oneself. False when another hub, or a person, was faster."""
+    """Take the next try. False: another hub, or a person, came first."""
     unclaimed = *_as_believed(believed), payouts.c.next_try_ms == believed.next_try_ms
     return set_where(tx, payouts, *unclaimed, next_try_ms=until_ms, tries=payouts.c.tries + 1) == 1
 

@@ -1,8 +1,7 @@
-"""Enrolment of a machine as a node: a one-time code, its own key, and an answer that survives being lost."""
+"""Enrolment of a machine as a node, by a code and the node's own key. A lost answer can be requested again."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -32,11 +31,11 @@ from computepool.hub.nodes.joining.progress import CODE_ID, ENROL, JOIN
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import take
 from computepool.hub.trust import reputation
+from computepool.protocol.base import PROTOCOL
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
 from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterRequest, RekeyReply, RekeyRequest
 from computepool.protocol.tokens import public_key, signed_by
-from computepool.protocol.version import PROTOCOL
 
 Enrolled: TypeAlias = tuple[str, str]  #: the node, and its owner
 _DAY_MS = 24 * 3600 * 1000
@@ -47,9 +46,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
     hosts = settings.join_code_hosts if request.hosts is None else request.hosts
     many = hosts > 1
     if hosts > settings.join_code_hosts:
-        raise BadRequest(
-            f"A code of this hub is good for {settings.join_code_hosts} hosts at most.", field="hosts"
-        )
+        raise BadRequest(f"A code of this hub is valid for {settings.join_code_hosts} hosts at most.", field="hosts")
     longest_s = settings.join_code_lifetime_s if many else settings.enrol_code_lifetime_s
     lifetime_s = min(longest_s, request.lifetime_s or longest_s)
     purpose, snapshot = JOIN if many else ENROL, take(hub)
@@ -63,7 +60,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
             lifetime_s=lifetime_s,
             uses_max=hosts if many else None,
         )
-        _emit(tx, principal, action="node.code_issued", code_id=snapshot.secrets.digest(code)[:CODE_ID])
+        tx.emit_own(principal.account_id, "node.code_issued", code_id=snapshot.secrets.digest(code)[:CODE_ID])
         return code, expires_at_ms
 
     code, expires_at_ms = await hub.store.write(unit)
@@ -78,28 +75,21 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
     )
 
 
-def _emit(tx: Tx, principal: Principal, *, action: str, code_id: str) -> None:
-    data = json.dumps({"code_id": code_id})
-    tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)
-
-
 async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:
-    """Those of the account that still work."""
+    """The account's join codes that can still be used."""
     rows = await hub.store.read(
         lambda c: account_rows.list_join_codes(c, account_id=principal.account_id, now_ms=hub.now_ms())
     )
     return JoinCodePage(
         codes=[
-            JoinCodeView(
-                id=row.hash[:CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max
-            )
+            JoinCodeView(id=row.hash[:CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max)
             for row in rows
         ]
     )
 
 
 async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
-    """Hosts that joined with it stay; no other one does."""
+    """Revoke a code. Hosts that joined with it stay."""
 
     def unit(tx: Tx) -> None:
         whose = None if principal.is_admin else principal.account_id
@@ -107,7 +97,7 @@ async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
         if len(code_id) != CODE_ID or code is None or not _works(code, tx.now_ms):
             raise NotFound("You have no such open code; `pool node codes` lists them.")
         account_rows.end_code(tx, code.hash)
-        _emit(tx, principal, action="node.code_ended", code_id=code_id)
+        tx.emit_own(principal.account_id, "node.code_ended", code_id=code_id)
 
     await hub.store.write(unit)
 
@@ -120,39 +110,34 @@ def _works(code: CodeRow, now_ms: int) -> bool:
 async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     if request.protocol != PROTOCOL:
         raise BadRequest(
-            f"This hub speaks protocol {PROTOCOL}, the agent {request.protocol}; install the same version.",
+            f"This hub uses protocol {PROTOCOL}, the agent {request.protocol}; install the same version.",
             field="protocol",
         )
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
     mesh_version.check_node(hub, request.profile)
     enrolled, owner = await hub.nodes.enrolling.ask(request.public_key, request, partial(_enrol_all, hub))
-    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.identity.secrets.public_keys())
+    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.identity.secrets.published.keys)
 
 
 async def _enrol_all(hub: Hub, requests: list[RegisterRequest]) -> list[Enrolled | Exception]:
     registry = hub.nodes.registry
-    most, offline_ms = hub.settings.enrolments_per_day, registry.rules.offline_after_ms(registry.interval_ms)
-    # Only a host's name is compared with those that are there; they may be many.
-    named = any(request.profile.url for request in requests)
-    online = frozenset(session.node_id for session in (registry.sessions if named else ()))
-    given = [
-        (request, new_id(hub.clock, "node"), hub.identity.secrets.digest(request.code))
-        for request in requests
-    ]
+    most, offline_ms = hub.settings.enrolments_per_day, registry.rules.lease_ms(registry.interval_ms)
+    # Only the names of hosts with a URL are compared with those online, who may be many.
+    has_url = any(request.profile.url for request in requests)
+    online = frozenset(session.node_id for session in (registry.sessions if has_url else ()))
+    given = [(request, new_id(hub.clock, "node"), hub.identity.secrets.digest(request.code)) for request in requests]
 
     def unit(tx: Tx) -> list[Enrolled | Exception]:
-        desk = _Desk(tx, enrolments_max=most, offline_ms=offline_ms, online=online)
-        return [
-            desk.enrol(request, node_id=node_id, code_hash=code_hash) for request, node_id, code_hash in given
-        ]
+        batch = _Batch(tx, enrolments_max=most, offline_ms=offline_ms, online=online)
+        return [batch.enrol(request, node_id=node_id, code_hash=code_hash) for request, node_id, code_hash in given]
 
     return await hub.store.write(unit)
 
 
 @dataclass(slots=True)
-class _Desk:
-    """Where nodes enrol in one transaction. Refuses before it writes, so that nobody's refusal takes back another's node."""
+class _Batch:
+    """Enrolments in one transaction. Each is refused before anything is written, so that it does not undo the others."""
 
     tx: Tx
     enrolments_max: int = field(kw_only=True)
@@ -164,19 +149,23 @@ class _Desk:
     def enrol(self, request: RegisterRequest, *, node_id: str, code_hash: str) -> Enrolled | Exception:
         try:
             known = node_rows.find_node_by_key(self.tx.connection, request.public_key)
-            if known is not None and _by_this_code(self.tx, known, code_hash=code_hash):
+            if known is not None and self._is_known(known, code_hash=code_hash):
                 return known.id, known.account_id
             code = self._check(request, known, code_hash=code_hash)
         except ComputePoolError as refusal:
             return refusal
-        use = account_rows.use_code if code.uses_max is None else account_rows.use_join_code
-        if use(self.tx, code_hash=code_hash, purpose=code.purpose) is None:
-            return _wrong_code()  # another hub was quicker
+        if account_rows.use_code(self.tx, code_hash=code_hash, purpose=code.purpose) is None:
+            return _wrong_code()  # it was just used at another hub
         self._insert(request, node_id, code)
         return node_id, code.account_id
 
+    def _is_known(self, row: NodeRow, *, code_hash: str) -> bool:
+        """Whether the same code and key were already used: the first answer was lost."""
+        owner = account_rows.used_code_owner(self.tx.connection, code_hash=code_hash, purposes=(ENROL, JOIN))
+        return row.account_id == owner and row.state != NodeState.REVOKED
+
     def _check(self, request: RegisterRequest, known: NodeRow | None, *, code_hash: str) -> CodeRow:
-        """The code that lets it in, which is not used up by a refusal."""
+        """The code's row. A refusal does not use up the code."""
         code = account_rows.get_code(self.tx.connection, code_hash)
         if code is None or code.purpose not in (ENROL, JOIN) or not _works(code, self.tx.now_ms):
             raise _wrong_code()
@@ -185,15 +174,13 @@ class _Desk:
             self._accounts[owner] = account_rows.get_account(self.tx.connection, owner)
         _check_rate(self.tx, owner, self._accounts[owner], most=self.enrolments_max)
         if known is not None:
-            raise Conflict(
-                "This key is already enrolled; start the agent without a code.", field="public_key"
-            )
+            raise Conflict("This key is already enrolled; start the agent without a code.", field="public_key")
         _check_name(self.tx, owner, profile=request.profile, online=self.online)
         return code
 
     def _insert(self, request: RegisterRequest, node_id: str, code: CodeRow) -> None:
         owner = code.account_id
-        if owner not in self._predecessors:  # it looks at all nodes of the owner
+        if owner not in self._predecessors:  # it reads all nodes of the owner
             worst = reputation.predecessor(self.tx, owner, offline_after_ms=self.offline_ms)
             self._predecessors[owner] = None if worst is None else heir_of(worst)
         node_rows.insert_node(
@@ -218,24 +205,24 @@ class _Desk:
 
 def _wrong_code() -> sign_in.WrongCode:
     return sign_in.WrongCode(
-        "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
+        "The enrolment code is wrong, used or expired; create one with `pool node code`.", field="code"
     )
 
 
 def _check_name(tx: Tx, owner: str, *, profile: Profile, online: frozenset[str]) -> None:
-    """Hosts of a mesh, which say where they are, are called by their names. The code is not used up."""
+    """Hosts of a mesh, which have a URL, are addressed by name, so it must not belong to another host that is online."""
     if not profile.url:
         return
-    for row in node_rows.called(tx.connection, profile.name):
+    for row in node_rows.find_nodes(tx.connection, profile.name):
         if row.account_id == owner and row.id in online:
             raise Conflict(
-                f"Another of your hosts here is called {profile.name}, and it is online: choose another --name.",
+                f"Another of your hosts is named {profile.name} and is online: choose another --name.",
                 field="profile.name",
             )
 
 
 def _check_rate(tx: Tx, owner: str, account: AccountRow | None, *, most: int) -> None:
-    """A name that was lost is not to be left behind as often as one likes. The code is not used up."""
+    """Limit new nodes per day, or an owner could leave a bad reputation behind as often as they like."""
     if account is None or Role.ADMIN in account.roles.split(","):
         return
     recent = node_rows.enrolled_since(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
@@ -247,12 +234,10 @@ def _check_rate(tx: Tx, owner: str, account: AccountRow | None, *, most: int) ->
 
 
 async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyReply:
-    """The node's new key in place of its old one, which signed it. Both are accepted for a while."""
+    """Replace the node's key by one that the old key signed. Both are accepted for a while."""
     text = rekey_text(node.node_id, request.public_key)
     new = public_key(request.public_key)
-    if not signed_by(new, request.proof, text) or not authenticator.signed_by_node(
-        node, request.endorsement, text
-    ):
+    if not signed_by(new, request.proof, text) or not authenticator.signed_by_node(node, request.endorsement, text):
         raise Forbidden("The new key must be signed by the old one, and by itself.")
 
     overlap_ms = round(hub.settings.node_key_overlap_s * 1000)
@@ -262,7 +247,7 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
         if row is None or row.state == NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
         if row.public_key == request.public_key:
-            return int(row.previous_key_until_ms or tx.now_ms)  # the first answer was lost on the way
+            return int(row.previous_key_until_ms or tx.now_ms)  # the first answer was lost
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
             raise Conflict("This key already belongs to a node.", field="public_key")
         if not signed_by(public_key(row.public_key), request.endorsement, text):
@@ -274,12 +259,3 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
         return until_ms
 
     return RekeyReply(node_id=node.node_id, old_accepted_until_ms=await hub.store.write(unit))
-
-
-def _by_this_code(tx: Tx, row: NodeRow, *, code_hash: str) -> bool:
-    """The same code with the same key again: the first answer was lost on the way."""
-    owners = [
-        account_rows.used_code_owner(tx.connection, code_hash=code_hash, purpose=purpose)
-        for purpose in (ENROL, JOIN)
-    ]
-    return row.account_id in owners and row.state != NodeState.REVOKED

@@ -1,9 +1,10 @@
-"""Use of an enrolment code: which machines joined with it, and how far each has come on its way to its first job."""
+"""Progress of an enrolment code: which machines joined with it, and how far each is from its first job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Literal
 
@@ -25,17 +26,19 @@ from computepool.protocol.nodes.joining import JoinCommand, JoinedNode, JoinStat
 from computepool.protocol.nodes.nodes import NodeView
 
 ENROL, JOIN = "enrol", "join"  #: purposes of codes: for one node, for several
-CODE_ID = 12  #: so much of a code's hash names it; nobody can do anything with that
+CODE_ID = 12  #: characters of a code's hash that identify it without revealing it
 _NODES_SHOWN = 20
-_TITLES = {
+_Name = Literal["code", "poll", "sandbox", "hardware", "ready", "job"]
+_TITLES: dict[_Name, str] = {
     "code": "The code was used",
-    "poll": "The node asks for work",
+    "poll": "The node polls for work",
     "sandbox": "Its sandbox was tested",
     "hardware": "Its hardware was measured",
     "ready": "It takes jobs",
-    "job": "It did its first job",
+    "job": "It finished its first job",
 }
-_Name = Literal["code", "poll", "sandbox", "hardware", "ready", "job"]
+_EXPIRED = "The code expired before anybody used it; create a new one."
+_LATER = "Follows the steps before it."
 _State = Literal["waiting", "done", "warning", "skipped"]
 
 
@@ -46,7 +49,7 @@ def start_command(hub: Hub, code: str) -> str:
 
 
 def unreachable(hub: Hub) -> str:
-    """Why no other machine reaches the address in the command, and what to do; empty when one may."""
+    """Why no other machine can reach the address in the command, and what to do; empty if some may."""
     address = hub.settings.address
     if not is_loopback(address):
         return ""
@@ -63,24 +66,17 @@ def unreachable(hub: Hub) -> str:
 
 
 def commands(hub: Hub, code: str) -> list[JoinCommand]:
-    """Everything to type on the machine that joins. It makes outgoing connections only."""
+    """All commands for the machine that joins. It needs outgoing connections only."""
     wheel = f"computepool-{version('computepool')}-py3-none-any.whl"
     return [
         JoinCommand(
-            title="Install ComputePool (Linux, Python 3.11 or newer), from the project's folder or its wheel; "
-            "`apt install pipx` has pipx, and `uv tool install` does the same",
+            title="Install ComputePool (Linux, Python 3.11 or newer) from the project's folder or its wheel; "
+            "`apt install pipx` installs pipx, and `uv tool install` works as well",
             command=f"pipx install {wheel}",
         ),
-        JoinCommand(
-            title="Join the pool, and lend the machine while this runs", command=start_command(hub, code)
-        ),
-        JoinCommand(
-            title="Later, after a restart of the machine: the code is not needed again",
-            command="pool node start",
-        ),
-        JoinCommand(
-            title="If anything is not as it should be, ask what is missing", command="pool node doctor"
-        ),
+        JoinCommand(title="Join the pool, and lend the machine while this runs", command=start_command(hub, code)),
+        JoinCommand(title="Later, after a restart of the machine, without the code", command="pool node start"),
+        JoinCommand(title="If something does not work, find out what is missing", command="pool node doctor"),
     ]
 
 
@@ -92,17 +88,18 @@ class _Joined:
 
 
 async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
-    """For whoever made the code. A code for signing in is none of these, and neither is anybody else's."""
+    """The progress of a code for nodes, for the account that created it."""
     owner = access.scope(principal)
 
     def load(connection: Connection) -> tuple[CodeRow | None, list[_Joined]]:
         code = account_rows.find_code(connection, code_id, account_id=owner, purposes=(ENROL, JOIN))
         if len(code_id) != CODE_ID or code is None:
             return None, []
-        rows = node_rows.joined_with(
-            connection, account_id=code.account_id, code_id=code_id, limit=_NODES_SHOWN
-        )
-        return code, [_load_joined(connection, row) for row in rows]
+        rows = node_rows.joined_with(connection, account_id=code.account_id, code_id=code_id, limit=_NODES_SHOWN)
+        first = partial(event_rows.first_of_node, connection)
+        return code, [
+            _Joined(row, first(row.id, action="node.online"), first(row.id, action="job.succeeded")) for row in rows
+        ]
 
     code, found = await hub.store.read(load)
     if code is None:
@@ -125,39 +122,24 @@ async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
     )
 
 
-def _load_joined(connection: Connection, row: NodeRow) -> _Joined:
-    return _Joined(
-        row,
-        event_rows.first_of_node(connection, row.id, action="node.online"),
-        event_rows.first_of_node(connection, row.id, action="job.succeeded"),
-    )
-
-
 def _sentence(state: str, joined: Sequence[JoinedNode], *, hosts: int, used: int) -> str:
     if state == "waiting":
         return "Nobody has used the code yet."
     if state == "expired":
-        return "The code ended before anybody used it; make a new one."
+        return _EXPIRED
     if not joined:
         return "The code was used."
     newest = joined[0]
     left = next((step for step in newest.steps if step.state == "waiting"), None)
     many = f"{used} of {hosts} machines joined; the newest is {newest.name}." if hosts > 1 else ""
-    now = f"{newest.name} is ready and has done a job." if left is None else left.detail
+    now = f"{newest.name} is ready and has finished a job." if left is None else left.detail
     return f"{many} {now}".strip()
 
 
 def _before(*, open_: bool) -> list[JoinStep]:
-    """What will happen when somebody joins."""
-    first = (
-        "Type the command on the new machine."
-        if open_
-        else "The code ended before anybody used it; make a new one."
-    )
-    return [_step("code", first), *(_step(name, "Comes after the steps before it.") for name in _LATER)]
-
-
-_LATER: tuple[_Name, ...] = ("poll", "sandbox", "hardware", "ready", "job")
+    """The steps before any machine has joined."""
+    first = "Run the command on the new machine." if open_ else _EXPIRED
+    return [_step("code", first), *(_step(name, _LATER) for name in _TITLES if name != "code")]
 
 
 def _step(name: _Name, detail: str, *, state: _State = "waiting", at_ms: int | None = None) -> JoinStep:
@@ -180,23 +162,21 @@ async def _node(hub: Hub, principal: Principal, known: _Joined) -> JoinedNode:
 
 def _poll(view: NodeView, known: _Joined) -> JoinStep:
     if known.polled_ms is None:
-        return _step(
-            "poll", "The node has joined but has not connected since: is `pool node start` still running?"
-        )
-    return _step("poll", "The hub hears from it.", state="done", at_ms=known.polled_ms)
+        return _step("poll", "The node has joined but has not polled since: is `pool node start` still running?")
+    return _step("poll", "The node polls the hub.", state="done", at_ms=known.polled_ms)
 
 
 def _sandbox(view: NodeView, known: _Joined) -> JoinStep:
     if known.polled_ms is None:
-        return _step("sandbox", "The agent attacks its own sandbox before it asks for work.")
+        return _step("sandbox", "The agent attacks its own sandbox before it polls for work.")
     level = view.profile.isolation
     if Level.parse(level) < Level.NAMESPACE:
         detail = (
-            f"Level {level}: no sandbox held, so it runs only your own jobs and those of accounts it trusts. "
-            "`pool node doctor` on that machine says what is missing."
+            f"Level {level}: no sandbox passed, so it runs only your own jobs and those of accounts it trusts. "
+            "`pool node doctor` on that machine shows what is missing."
         )
         return _step("sandbox", detail, state="warning", at_ms=known.polled_ms)
-    return _step("sandbox", f"Level {level}: it held.", state="done", at_ms=known.polled_ms)
+    return _step("sandbox", f"Level {level}: it passed.", state="done", at_ms=known.polled_ms)
 
 
 def _hardware(hub: Hub, view: NodeView) -> JoinStep:
@@ -204,15 +184,15 @@ def _hardware(hub: Hub, view: NodeView) -> JoinStep:
     if found is not None and found.measured_at_ms is not None:
         return _step("hardware", found.sentence, state="done", at_ms=found.measured_at_ms)
     if not hub.settings.measure_every_s:
-        return _step("hardware", "This hub measures nothing; what the node claims holds.", state="skipped")
+        return _step("hardware", "This hub does not measure nodes; the node's own claims apply.", state="skipped")
     if not view.online:
-        return _step("hardware", "The hub asks for it when the node is online and idle.")
-    return _step("hardware", "The hub asks for it within seconds; it takes a moment on an idle machine.")
+        return _step("hardware", "The hub requests it when the node is online and idle.")
+    return _step("hardware", "The hub requests it within seconds; it takes a moment on an idle machine.")
 
 
 def _ready(view: NodeView, known: _Joined) -> JoinStep:
     if known.polled_ms is None:
-        return _step("ready", "Comes after the steps before it.")
+        return _step("ready", _LATER)
     if view.status is NodeStatus.OWNER_ONLY:
         banned = "It takes your own jobs only: an earlier node of yours was banned for wrong results."
         return _step("ready", banned, state="warning", at_ms=known.polled_ms)
@@ -220,12 +200,10 @@ def _ready(view: NodeView, known: _Joined) -> JoinStep:
         return _step("ready", view.sentence, state="warning", at_ms=known.polled_ms)
     if not view.status.takes_jobs:
         return _step("ready", view.sentence)
-    return _step("ready", "It takes jobs that fit it.", state="done", at_ms=known.polled_ms)
+    return _step("ready", "It takes jobs that it can run.", state="done", at_ms=known.polled_ms)
 
 
 def _job(view: NodeView, known: _Joined) -> JoinStep:
     if known.worked_ms is not None:
-        return _step("job", "A job ran there and succeeded.", state="done", at_ms=known.worked_ms)
-    return _step(
-        "job", f"No job has ended there yet. To try it: pool submit --host {view.id} --wait -- echo hello"
-    )
+        return _step("job", "A job succeeded there.", state="done", at_ms=known.worked_ms)
+    return _step("job", f"No job has succeeded there yet. To try it: pool submit --host {view.id} --wait -- echo hello")

@@ -1,10 +1,9 @@
-"""Earnings of a node: at today's prices, as busy as its zone is now, and really, by the ledger."""
+"""Earnings of a node: an estimate by today's prices and its zone's utilisation, and the past by the ledger."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from computepool.core.errors import NotFound
 from computepool.core.fleet.fleet import EVERYONE
 from computepool.core.fleet.node_status import NodeStatus, status_sentence
 from computepool.core.isolation import Level
@@ -34,17 +33,15 @@ _DAY_MS = _DAY_H * 3_600_000
 
 
 async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) -> NodeEarnings:
-    """For its owner, and for the node itself. The past is what the ledger says of accepted attempts; the rest is an estimate."""
+    """For its owner and for the node itself. Past earnings come from the ledger; the rest is an estimate."""
     now_ms = hub.now_ms()
 
-    def load(
-        connection: Connection,
-    ) -> tuple[NodeRow, NodeProfile, dict[Zone, SpotRow | None], list[Earned], bool]:
-        row = node_rows.get_node(connection, node_id)
-        if isinstance(principal, Principal):  # else it is the node itself
-            access.check_owner(principal, row.account_id if row is not None else None, what="node")
-        if row is None:
-            raise NotFound("There is no such node.")
+    def load(connection: Connection) -> tuple[NodeRow, NodeProfile, dict[Zone, SpotRow | None], list[Earned], bool]:
+        known = node_rows.get_node(connection, node_id)
+        if isinstance(principal, Principal):
+            row = access.owned(principal, known, what="node")
+        else:  # the node itself
+            row = access.found(known, what="node")
         truth = hardware_rows.load(connection, [node_id]).get(node_id)
         node = _profile(hub, row, truth)
         counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(node)}
@@ -52,10 +49,9 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
         return row, node, counts, past, node_status.other_hubs_serve(hub, connection)
 
     row, node, counts, earned, shared = await hub.store.read(load)
-    floor = price_floors.holding(row)
+    floor = price_floors.in_force(row)
     sales = [
-        _sale(hub, node, zone, units=units, floor=floor or 0, counted=counts[zone])
-        for zone, units in _units(node)
+        _sale(hub, node, zone, units=units, floor=floor or 0, counted=counts[zone]) for zone, units in _units(node)
     ]
     return NodeEarnings(
         node_id=node_id,
@@ -70,23 +66,21 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
 
 
 def _profile(hub: Hub, row: NodeRow, truth: Truth | None) -> NodeProfile:
-    """With the tiers in force, which it is paid by."""
+    """The node with the tiers in force, by which it is paid."""
     stated = Profile.model_validate_json(row.profile)
     profile = stated.node_profile(node_id=row.id, owner=row.account_id)
-    known = hardware.known(hub, row.id, stated, stored=truth)
+    known = hardware.current_truth(hub, row.id, stated, stored=truth)
     return replace(profile, capacity=truthful(profile.capacity, known))
 
 
 def _units(node: NodeProfile) -> list[tuple[Zone, int]]:
-    """What it sells, and where: its cards, and its cores."""
+    """The zones that its cards and its cores belong to, with their thousandths of units."""
     region, capacity = region_of(node.region), node.capacity
     cores = (Zone(capacity.cpu_tier, region), capacity.cpu_milli)
     return [(Zone(capacity.tier, region), len(capacity.gpus) * MILLI), cores] if capacity.gpus else [cores]
 
 
-def _sale(
-    hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: SpotRow | None
-) -> Sale:
+def _sale(hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: SpotRow | None) -> Sale:
     market = hub.money.market
     spot = market.spot(zone)
     least = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
@@ -115,14 +109,14 @@ def _earnings(connection: Connection, row: NodeRow, *, days: int, now_ms: int) -
 
 
 def _sentence(hub: Hub, row: NodeRow, node: NodeProfile, *, shared: bool) -> str:
-    """Whether it takes part in the market, and why not."""
+    """Whether the node takes part in the market, or why not."""
     if hub.money.market.table.economy is Economy.NONE:
-        return "Nothing costs anything in this pool, so nodes earn nothing."
+        return "Everything is free in this pool, so nodes earn nothing."
     status = node_status.of_node(hub, row, node, banned=False, shared=shared)
     if status is NodeStatus.OFFLINE:
         return "The node is offline: it earns nothing until it is back."
     if not status.takes_jobs and status is not NodeStatus.FLOOR_ABOVE_PRICE:
         return status_sentence(status)
     if node.level < Level.NAMESPACE and EVERYONE not in node.trusted:
-        return "The node has no sandbox for strangers' jobs, and its owner's jobs pay nothing."
-    return price_floors.judge(hub, node, price_floors.holding(row))
+        return "The node has no sandbox for other accounts' jobs, and its owner's jobs pay nothing."
+    return price_floors.describe(hub, node, price_floors.in_force(row))

@@ -1,4 +1,5 @@
-"""Owners' rules for their nodes: kept in the store, pushed into the fleet, told to the agents, which hold them too."""
+"""Owners' rules for other people's jobs on their nodes: stored, applied to the fleet, and sent to the agents, which enforce
+them as well."""
 
 from __future__ import annotations
 
@@ -24,22 +25,15 @@ async def get(hub: Hub, principal: Principal, node_id: str) -> NodeRulesView:
 
 
 async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules) -> NodeRulesView:
-    """Holds for every placement from now on. What runs goes on."""
+    """Replace the rules. They apply to placements from now on; running jobs continue."""
 
     def unit(tx: Tx) -> NodeRules:
         row = _own(tx.connection, principal, node_id)
         known = _with_ids(tx.connection, rules)
-        if known.body() != rules_of(row).body():
-            node_rows.set_rules(tx, node_id=node_id, rules=known.body())
-            tx.emit(
-                actor=principal.account_id,
-                action="node.rules",
-                account_id=row.account_id,
-                node_id=node_id,
-                before=rules_of(row).body(),
-                after=known.body(),
-            )
-            tx.touch(f"node:{node_id}", "events")
+        before, after = rules_of(row).body(), known.body()
+        if before != after:
+            node_rows.set_node(tx, node_id, rules=after)
+            node_rows.emit_change(tx, row, actor=principal.account_id, action="node.rules", before=before, after=after)
         return known
 
     known = await hub.store.write(unit)
@@ -49,12 +43,12 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
 
 
 def follow(hub: Hub, row: NodeRow) -> None:
-    """What a node's row says holds from now on."""
+    """Apply the rules of a node's row."""
     _push(hub, row.id, rules_of(row))
 
 
 def with_rules(reply: NextReply, session: NodeSession | None, request: NextRequest) -> NextReply:
-    """With the rules, if the agent has others. They come with the jobs they are about, never after them."""
+    """Add the rules if the agent has older ones. They arrive with the jobs they apply to, never later."""
     if session is None or session.rules_digest == request.rules:
         return reply
     return reply.model_copy(update={"rules": session.rules})
@@ -80,7 +74,8 @@ def rules_of(row: NodeRow) -> NodeRules:
 
 
 def _with_ids(connection: Connection, rules: NodeRules) -> NodeRules:
-    """Names of accounts may change hands; ids do not. One order, so that equal rules are equal texts."""
+    """Rules with ids instead of names, which may pass to another account, in a fixed order, so that equal rules are equal
+    texts."""
     return rules.model_copy(
         update={
             "allow_submitters": _ids(connection, rules.allow_submitters, field="allow_submitters"),
@@ -96,7 +91,7 @@ def _ids(connection: Connection, names: Iterable[str], *, field: str) -> list[st
     for name in names:
         row = account_rows.get_account(connection, name) or account_rows.find_account(connection, name)
         if row is None:
-            # A wrong name in a rule would be a rule that does nothing, and nobody would notice.
+            # A rule with a wrong name would do nothing, and nobody would notice.
             raise NotFound(f"There is no account {name!r}; give its id or its name.", field=field)
         found.add(row.id)
     return sorted(found)

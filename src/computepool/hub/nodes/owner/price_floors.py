@@ -1,4 +1,4 @@
-"""Price floors of owners: for one node, or for all of theirs that have no floor of their own."""
+"""Price floors of owners: for one node, or by default for all their nodes without one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from computepool.core.words import counted
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
+from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
-from computepool.hub.money.market import rows as market_rows
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow, NodeStanding
 from computepool.protocol.money.market import FloorView
@@ -26,31 +26,24 @@ async def get_default(hub: Hub, principal: Principal) -> FloorView:
     account_id = principal.account_id
 
     def load(connection: Connection) -> tuple[int | None, int]:
-        return market_rows.account_floor(connection, account_id), len(_following(connection, account_id))
+        return _account_floor(connection, account_id), len(_following(connection, account_id))
 
     floor, nodes = await hub.store.read(load)
-    return FloorView(
-        node_id=None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes)
-    )
+    return FloorView(node_id=None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes))
 
 
 async def set_default(hub: Hub, principal: Principal, floor: int | None) -> FloorView:
-    """Holds at once for every node of the account that has no floor of its own."""
+    """Set the default floor. It applies at once to every node of the account without a floor of its own."""
     account_id, table = principal.account_id, hub.money.market.table
 
     def unit(tx: Tx) -> list[str]:
         _check_economy(table, floor)
-        before = market_rows.account_floor(tx.connection, account_id)
+        before = _account_floor(tx.connection, account_id)
         following = _following(tx.connection, account_id)
         if before != floor:
-            market_rows.set_account_floor(tx, account_id, floor)
-            tx.emit(
-                actor=account_id,
-                action="account.floor",
-                account_id=account_id,
-                before=_text(before),
-                after=_text(floor),
-            )
+            account_rows.set_account(tx, account_id, floor=floor)
+            old, new = _text(before), _text(floor)
+            tx.emit(actor=account_id, action="account.floor", account_id=account_id, before=old, after=new)
             tx.touch(*(f"node:{node_id}" for node_id in following))
         return following
 
@@ -68,16 +61,9 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
         row = access.owned(principal, node_rows.get_node(tx.connection, node_id), what="node")
         _check_economy(table, floor)
         if row.floor != floor:
-            market_rows.set_node_floor(tx, node_id, floor)
-            tx.emit(
-                actor=principal.account_id,
-                action="node.floor",
-                account_id=row.account_id,
-                node_id=node_id,
-                before=_text(row.floor),
-                after=_text(floor),
-            )
-            tx.touch(f"node:{node_id}")
+            node_rows.set_node(tx, node_id, floor=floor)
+            steps = {"action": "node.floor", "before": _text(row.floor), "after": _text(floor)}
+            node_rows.emit_change(tx, row, actor=principal.account_id, **steps)
         return row
 
     row = await hub.store.write(unit)
@@ -85,28 +71,28 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
     push(hub, [node_id], holds)
     hub.jobs.queue.wake()
     session = hub.nodes.registry.get(node_id)
-    sentence = (
-        "The node has a floor; it is offline." if session is None else judge(hub, session.profile, holds)
-    )
     if holds is None:
         sentence = NO_FLOOR
+    elif session is None:
+        sentence = "The node has a floor; it is offline."
+    else:
+        sentence = describe(hub, session.profile, holds)
     return FloorView(node_id=node_id, floor=floor, default=row.owner_floor, nodes=1, sentence=sentence)
 
 
 def push(hub: Hub, node_ids: Iterable[str], floor: int | None) -> None:
-    """Into the registry, for placements from now on. Nodes that are not here are told when they come."""
+    """Apply a floor to placements from now on, for nodes that poll this hub. Others load theirs when they arrive."""
     for node_id in node_ids:
         hub.nodes.registry.fleet.set_floor(node_id, floor)
 
 
-def holding(row: NodeStanding) -> int | None:
-    """The floor that holds for a node's row: its own, else its owner's."""
-    floor: int | None = row.owner_floor if row.floor is None else row.floor
-    return floor
+def in_force(row: NodeStanding) -> int | None:
+    """A node's own floor, or its owner's default."""
+    return row.owner_floor if row.floor is None else row.floor
 
 
 def is_met(hub: Hub, node: NodeProfile, floor: int | None) -> bool:
-    """Whether today's price of its tier is what the owner wants at least."""
+    """Whether today's price of the node's tier reaches the floor."""
     return floor is None or floor <= hub.money.market.table.net_of(hub.money.market.spot(_zone(node)))
 
 
@@ -114,8 +100,8 @@ def _zone(node: NodeProfile) -> Zone:
     return zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node.capacity, region=node.region)
 
 
-def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
-    """What the floor means at today's price, in a sentence."""
+def describe(hub: Hub, node: NodeProfile, floor: int | None) -> str:
+    """A sentence about what the floor means at today's price."""
     if floor is None:
         return NO_FLOOR
     market, zone = hub.money.market, _zone(node)
@@ -129,6 +115,11 @@ def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
     return f"{asks} a unit-hour and {pays}: it waits for a higher price."
 
 
+def _account_floor(connection: Connection, account_id: str) -> int | None:
+    row = account_rows.get_account(connection, account_id)
+    return None if row is None else row.floor
+
+
 def _following(connection: Connection, account_id: str) -> list[str]:
     """The account's nodes without a floor of their own."""
     rows = node_rows.list_nodes(connection, after="", limit=_ALL, account_id=account_id)
@@ -138,9 +129,7 @@ def _following(connection: Connection, account_id: str) -> list[str]:
 def _check_economy(table: PriceTable, floor: int | None) -> None:
     if table.economy is Economy.MARKET or floor is None:
         return
-    fixed = (
-        "an hour costs one credit everywhere" if table.economy is Economy.TIME_BANK else "nothing has a price"
-    )
+    fixed = "an hour costs one credit everywhere" if table.economy is Economy.TIME_BANK else "nothing has a price"
     raise Conflict(f"The economy of this pool is {table.economy.value}: {fixed}, so there are no floors.")
 
 

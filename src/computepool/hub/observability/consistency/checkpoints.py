@@ -1,4 +1,4 @@
-"""Rows that break a rule of checkpoints: where a job goes on from, and what is paid for work that another attempt used."""
+"""Rows that break a rule of checkpoints: where a job resumes, and what is paid for work that another attempt used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TERMINAL = sorted(state.value for state in TERMINAL)
 
 @finder
 def lost_checkpoints() -> Select[Any]:
-    """An unfinished job names the attempt that made its checkpoint, and no other job has one."""
+    """An unfinished job names the attempt that made its checkpoint, and a finished one has none."""
     joined = jobs.outerjoin(checkpoints, checkpoints.c.job_id == jobs.c.id)
     made = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.number == checkpoints.c.attempt_no)
     differs = func.coalesce(checkpoints.c.attempt_no, 0) != func.coalesce(jobs.c.checkpoint_no, 0)
@@ -28,17 +28,15 @@ def lost_checkpoints() -> Select[Any]:
 
 
 def was_used() -> ColumnElement[bool]:
-    """Of an attempt: one that was paid for went on from its checkpoint."""
+    """Whether an attempt that was paid for resumed from this one's checkpoint."""
     return exists().where(
-        _later.c.job_id == attempts.c.job_id,
-        _later.c.resumed_no == attempts.c.number,
-        _later.c.charge.is_not(None),
+        _later.c.job_id == attempts.c.job_id, _later.c.resumed_no == attempts.c.number, _later.c.charge.is_not(None)
     )
 
 
 def paid_for_unused_work(connection: Connection) -> list[str]:
-    """An attempt without a result is paid for its time up to the checkpoint that a paid one went on from, and no more;
-    and all attempts of a run together for no more than the job's time limit."""
+    """An attempt without a result is paid at most up to the checkpoint that a paid attempt resumed from, and all attempts
+    of a run together at most up to the job's time limit."""
     used = exists().where(
         _later.c.job_id == attempts.c.job_id,
         _later.c.resumed_no == attempts.c.number,
@@ -63,7 +61,7 @@ def _over_the_limit(connection: Connection) -> list[str]:
     )
     found = []
     for _, rows in groupby(connection.execute(statement), key=lambda row: row.job_id):
-        total: dict[int, int] = {}  # by attempt, the time of its run up to its end
+        total: dict[int, int] = {}  # by attempt: the time of its run up to its end
         for row in rows:
             total[row.number] = (row.billed_ms or 0) + total.get(row.resumed_no, 0)
             if total[row.number] > row.longest_ms:

@@ -1,4 +1,4 @@
-"""Groups that break a rule, found by looking at the whole database at one moment (see invariants.py)."""
+"""Groups that break a rule, found by reading a snapshot of the whole database (see invariants.py)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from computepool.hub.observability.consistency.jobs import finder, ids
 _open_job = exists().where(jobs.c.group_id == groups.c.id, IS_OPEN).correlate(groups)
 _any_job = exists().where(jobs.c.group_id == groups.c.id).correlate(groups)
 _pending_key = (
-    exists()
-    .where(expected_jobs.c.group_id == groups.c.id, expected_jobs.c.state == PENDING)
-    .correlate(groups)
+    exists().where(expected_jobs.c.group_id == groups.c.id, expected_jobs.c.state == PENDING).correlate(groups)
 )
 _job_of_key = (
     exists()
@@ -27,30 +25,23 @@ _job_of_key = (
 
 @finder
 def wrongly_complete() -> Select[Any]:
-    """Complete while it waits for something, or, though somebody wants to know, not when it waits for nothing."""
+    """Complete while it waits for something; or watched, waiting for nothing, and not complete."""
     waits = or_(_open_job, _pending_key)
     early = and_(groups.c.completed_at_ms.is_not(None), waits)
-    missed = and_(
-        groups.c.watched, groups.c.completed_at_ms.is_(None), ~waits, or_(_any_job, groups.c.expected > 0)
-    )
+    missed = and_(groups.c.watched, groups.c.completed_at_ms.is_(None), ~waits, or_(_any_job, groups.c.expected > 0))
     return select(groups.c.id).where(or_(early, missed))
 
 
 @finder
 def unwatched_jobs() -> Select[Any]:
-    """Nobody would look at the group when they end."""
+    """Jobs whose end would not complete their watched group."""
     of_group = select(jobs.c.id).join(groups, groups.c.id == jobs.c.group_id)
     return of_group.where(IS_OPEN, groups.c.watched, ~jobs.c.watched)
 
 
 def wrong_keys(connection: Connection) -> list[str]:
-    """Counted wrongly, or said to have a job when there is none, or the other way round."""
-    counted = (
-        select(func.count())
-        .where(expected_jobs.c.group_id == groups.c.id)
-        .correlate(groups)
-        .scalar_subquery()
-    )
+    """Groups whose keys are counted wrongly, or whose keys and jobs do not match."""
+    counted = select(func.count()).where(expected_jobs.c.group_id == groups.c.id).correlate(groups).scalar_subquery()
     wrong = select(groups.c.id).where(groups.c.expected != counted)
     says = expected_jobs.c.state == HAS_JOB
     astray = select(expected_jobs.c.group_id).where(or_(and_(says, ~_job_of_key), and_(~says, _job_of_key)))
@@ -59,12 +50,8 @@ def wrong_keys(connection: Connection) -> list[str]:
 
 @finder
 def strange_homes() -> Select[Any]:
-    """Results go to nobody else's node; and what is to come home is complete and wanted there."""
-    own = (
-        exists()
-        .where(nodes.c.id == groups.c.home, nodes.c.account_id == groups.c.account_id)
-        .correlate(groups)
-    )
+    """A home must be a node of the group's account, and only a complete group is delivered, if that was requested."""
+    own = exists().where(nodes.c.id == groups.c.home, nodes.c.account_id == groups.c.account_id).correlate(groups)
     ready = and_(groups.c.return_home, groups.c.completed_at_ms.is_not(None))
     return select(groups.c.id).where(
         or_(and_(groups.c.home.is_not(None), ~own), and_(groups.c.home_state.is_not(None), ~ready))

@@ -1,7 +1,7 @@
-"""Rows that break a rule of the pool, found by looking at the whole database at one moment. Reads only.
+"""Rows that break a rule of the pool, found by reading a snapshot of the whole database.
 
-The same rules hold at every commit, because the guarded writes in jobs.py keep them. Looking again from outside finds
-what a bug, a crash or a hand at the database did to them.
+The guarded writes of jobs and attempts keep these rules at every commit. Checking them again from outside finds the damage
+of a bug, a crash or a manual change.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _accepted = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.acc
 
 @contextmanager
 def snapshot(url: str) -> Iterator[Connection]:
-    """The database as it is at this moment, while hubs go on writing."""
+    """A read-only snapshot of the database. Hubs may go on writing."""
     file = dialect.sqlite_file(url)
     if file is not None and not file.exists():
         raise NotFound(f"There is no database at {file}.")
     engine = dialect.make_reader(url, 1)
     try:
-        # Both databases know this word; with the two options PostgreSQL never refuses such a transaction.
+        # Both databases know this level; with the two options PostgreSQL never aborts such a transaction.
         options = {"postgresql_readonly": True, "postgresql_deferrable": True}
         with engine.connect() as connection:
             chosen = connection.execution_options(isolation_level="SERIALIZABLE", **options)
@@ -71,7 +71,8 @@ def ids(connection: Connection, statement: Select[Any]) -> list[str]:
 
 
 def finder(build: Callable[[], Select[Any]], *, read: StatementFinder = ids) -> Finder:
-    """What the statement finds. It is built when it is first wanted, and once: on a small database that is half the work."""
+    """Make a finder of a statement, which is built once, when it is first needed: building is half the work on a small
+    database."""
     statement = cache(build)
 
     @wraps(build)
@@ -89,7 +90,7 @@ def _jobs(*broken: ColumnElement[bool]) -> Select[Any]:
 
 
 def accepted_twice(connection: Connection) -> list[str]:
-    """Where results are compared there may be several, each of another owner."""
+    """Several attempts may succeed if results are compared, each of another owner."""
     results = select(attempts.c.job_id).where(attempts.c.state == _SUCCEEDED)
     twice = results.group_by(attempts.c.job_id, attempts.c.owner_id).having(func.count() > 1)
     believed = results.join(jobs, jobs.c.id == attempts.c.job_id).where(jobs.c.verify == Mode.NONE.value)
@@ -105,10 +106,8 @@ def accepted_without_success() -> Select[Any]:
 
 @finder
 def success_not_accepted() -> Select[Any]:
-    """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one.
-
-    Or one that it was compared with.
-    """
+    """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one, or one that
+    was compared with it."""
     other = exists().where(
         attempts.c.job_id == jobs.c.id,
         attempts.c.state == _SUCCEEDED,
@@ -157,11 +156,9 @@ def misnamed_attempts() -> Select[Any]:
 
 @finder
 def ended_without_time() -> Select[Any]:
-    """Over exactly when it has a time of ending; reported means over."""
+    """An attempt is over exactly when it has an end time, and a reported one is over."""
     live = attempts.c.state.in_(_LIVE)
-    broken = or_(
-        live != attempts.c.finished_at_ms.is_(None), and_(live, attempts.c.report_digest.is_not(None))
-    )
+    broken = or_(live != attempts.c.finished_at_ms.is_(None), and_(live, attempts.c.report_digest.is_not(None)))
     return select(attempts.c.id).where(broken)
 
 
@@ -175,7 +172,7 @@ def finished_without_time() -> Select[Any]:
 
 @finder
 def wrong_dependency_count() -> Select[Any]:
-    """A waiting job counts what it still waits for; one that was placed waits for nothing."""
+    """A waiting job counts the jobs it still waits for; a placed one waits for none."""
     before = jobs.alias("before")
     pending = (
         select(func.count())
@@ -189,23 +186,21 @@ def wrong_dependency_count() -> Select[Any]:
 
 
 @finder
-def waits_for_the_dead() -> Select[Any]:
-    """What can never start must not stay queued."""
+def waits_for_failed() -> Select[Any]:
+    """A job that can never start must not stay queued."""
     before = jobs.alias("before")
     lost = sorted(set(_TERMINAL) - {JobState.SUCCEEDED.value})
-    dead = exists().where(
+    failed = exists().where(
         dependencies.c.job_id == jobs.c.id, before.c.id == dependencies.c.after_id, before.c.state.in_(lost)
     )
-    return _jobs(jobs.c.state == JobState.QUEUED.value, dead)
+    return _jobs(jobs.c.state == JobState.QUEUED.value, failed)
 
 
 @finder
 def waits_for_no_answer() -> Select[Any]:
-    """Who waits for a comparison has one that is under way."""
+    """A job that waits for a comparison is queued, and the comparison is unfinished."""
     comparing_job = jobs.alias("comparing_job")
-    under_way = exists().where(
-        comparing_job.c.id == jobs.c.comparing, comparing_job.c.state.not_in(_TERMINAL)
-    )
+    under_way = exists().where(comparing_job.c.id == jobs.c.comparing, comparing_job.c.state.not_in(_TERMINAL))
     waiting = and_(jobs.c.comparing.is_not(None), jobs.c.state.not_in(_TERMINAL))
     return _jobs(waiting, or_(jobs.c.state != JobState.QUEUED.value, ~under_way))
 
@@ -214,7 +209,7 @@ def waits_for_no_answer() -> Select[Any]:
 
 
 def _transitions() -> Select[Any]:
-    """Every transition of every job beside the one before it."""
+    """Every transition of every job, with the one before it."""
     in_job: dict[str, Any] = {"partition_by": events.c.job_id, "order_by": events.c.seq}
     return select(
         events.c.job_id,
@@ -226,7 +221,7 @@ def _transitions() -> Select[Any]:
 
 
 def broken_histories(connection: Connection) -> list[str]:
-    """A job's events start with its submission and join without a gap, each step an allowed one."""
+    """A job's events start with its submission and follow each other without a gap, by allowed transitions."""
     broken = set()
     for row in connection.execute(_transitions()):
         if row.place == 1:
@@ -254,13 +249,8 @@ def last_event_differs() -> Select[Any]:
 
 @finder
 def not_one_final_event() -> Select[Any]:
-    """Results are delivered by final events: a finished job has one, an unfinished one none."""
-    final = (
-        select(func.count())
-        .where(events.c.job_id == jobs.c.id, events.c.final)
-        .correlate(jobs)
-        .scalar_subquery()
-    )
+    """A finished job has one final event, by which its result is delivered; an unfinished one has none."""
+    final = select(func.count()).where(events.c.job_id == jobs.c.id, events.c.final).correlate(jobs).scalar_subquery()
     finished = jobs.c.state.in_(_TERMINAL)
     return _jobs(or_(and_(finished, final != 1), and_(~finished, final != 0)))
 
@@ -276,7 +266,7 @@ def lost_groups() -> Select[Any]:
 
 
 def lost_references(connection: Connection) -> list[str]:
-    """Names of things that do not exist; where the schema has foreign keys it says so itself."""
+    """References to objects that do not exist, where the schema has no foreign key."""
     owner = exists().where(accounts.c.id == jobs.c.account_id)
     place = exists().where(nodes.c.id == jobs.c.node_id)
     found = ids(connection, _jobs(or_(~owner, and_(jobs.c.node_id.is_not(None), ~place))))

@@ -1,14 +1,13 @@
-"""Rows that break a rule of money, found by looking at the whole ledger at one moment. Reads only.
+"""Rows that break a rule of money, found by reading a snapshot of the whole ledger.
 
-The database refuses most of this by itself: triggers, CHECKs, unique keys. Looking again from outside finds what was
-written past them, and what no single row can know: that the rows fit each other, the jobs and the payouts.
+The database itself refuses most violations by triggers, CHECKs and unique keys. Checking again from outside finds what was
+written past them, and whether the rows agree with each other, with the jobs and with the payouts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -41,13 +40,14 @@ from computepool.hub.money import price_rows
 from computepool.hub.observability.consistency.checkpoints import was_used
 from computepool.hub.observability.consistency.jobs import finder, ids
 
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _TERMINAL = sorted(state.value for state in TERMINAL)
-#: How many rows are in memory at once while the whole ledger is read.
-_STREAMED = 5_000
+#: Rows in memory at once while the whole ledger is read.
+_STREAM_ROWS = 5_000
 _PARTIES = (transfers.c.debit, transfers.c.credit)
 _RESOLVING = [Kind.PAY.value, Kind.FEE.value, Kind.REFUND.value]
-#: Which accounts each kind of transfer goes between; a colon at the end stands for any of that sort. The last word:
-#: whether both sides must be of one owner.
+#: The accounts that each kind of transfer may go between; a final colon stands for any account of that sort. The last field
+#: says whether both must belong to one owner.
 _Sides: TypeAlias = tuple[Kind, str, str, bool]
 _SIDES: tuple[_Sides, ...] = (
     (Kind.HOLD, "user:", "escrow:", True),
@@ -69,7 +69,7 @@ _SIDES: tuple[_Sides, ...] = (
 
 
 def named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
-    """The ledger account (or key) that core/money/ledger.py would name so."""
+    """The name of a ledger account (or key) as core/money/ledger.py makes it."""
     return literal(prefix) + column
 
 
@@ -84,8 +84,8 @@ def _numbers(connection: Connection, statement: Select[Any]) -> list[str]:
 _transfer_finder = partial(finder, read=_numbers)
 
 
-def stream(connection: Connection, statement: Select[Any]) -> Iterator[Row[*tuple[Any, ...]]]:
-    yield from connection.execute(statement, execution_options={"yield_per": _STREAMED})
+def stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
+    yield from connection.execute(statement, execution_options={"yield_per": _STREAM_ROWS})
 
 
 # balances
@@ -98,7 +98,7 @@ def sum_is_not_zero(connection: Connection) -> list[str]:
 
 @finder
 def wrong_balances() -> Select[Any]:
-    """Every balance, computed anew; also one that has no row, or no transfer."""
+    """Every balance, recomputed; also one without a row, or without a transfer."""
     moves = union_all(
         select(balances.c.account, balances.c.balance.label("stored"), literal(0).label("moved")),
         select(transfers.c.credit, literal(0), transfers.c.amount),
@@ -119,7 +119,7 @@ def overdrawn() -> Select[Any]:
 
 
 def broken_chain(connection: Connection) -> list[str]:
-    """Each row against the hash stored before it, so that one changed row is one finding, and not all after it."""
+    """Compare each row with the hash stored before it, so that one changed row is one finding."""
     broken, previous = [], GENESIS
     for row in stream(connection, select(transfers).order_by(transfers.c.seq)):
         if ledger.chain_hash(previous, row._asdict()) != row.hash:
@@ -129,7 +129,7 @@ def broken_chain(connection: Connection) -> list[str]:
 
 
 @cache
-def _beside_the_one_before() -> Subquery:
+def _with_previous() -> Subquery:
     def before(column: ColumnElement[int]) -> ColumnElement[int]:
         return func.lag(column, 1, 0).over(order_by=transfers.c.seq)
 
@@ -142,20 +142,20 @@ def _beside_the_one_before() -> Subquery:
 
 
 def gaps_in_numbers(connection: Connection) -> list[str]:
-    pairs = _beside_the_one_before()
+    pairs = _with_previous()
     late = select(pairs.c.seq).where(pairs.c.seq != pairs.c.seq_before + 1).order_by(pairs.c.seq)
     return [f"before transfer {seq}" for seq in connection.execute(late).scalars()]
 
 
-def time_goes_back(connection: Connection) -> list[str]:
-    pairs = _beside_the_one_before()
-    late = select(pairs.c.seq).where(pairs.c.at_ms < pairs.c.at_ms_before).order_by(pairs.c.seq)
-    return [f"transfer {seq}" for seq in connection.execute(late).scalars()]
+@_transfer_finder
+def time_goes_back() -> Select[Any]:
+    pairs = _with_previous()
+    return select(pairs.c.seq).where(pairs.c.at_ms < pairs.c.at_ms_before).order_by(pairs.c.seq)
 
 
 @finder
 def keys_used_twice() -> Select[Any]:
-    """The legs of a key were written together, and are 0, 1, 2 …"""
+    """The legs of a key are numbered 0, 1, 2 … and were written together."""
     legs, seq = transfers.c.leg, transfers.c.seq
     broken = or_(
         func.count(legs.distinct()) != func.count(),
@@ -189,7 +189,7 @@ def _goes_between(allowed: _Sides) -> ColumnElement[bool]:
 
 @_transfer_finder
 def strays() -> Select[Any]:
-    """A job's money comes from and goes back to its submitter, under a key that names the job."""
+    """A job's money comes from and returns to its submitter, under a key that names the job."""
     held = exists().where(
         jobs.c.id == func.substr(transfers.c.tx_key, 6),  # after hold:
         transfers.c.credit == named("escrow:", jobs.c.account_id),
@@ -211,7 +211,7 @@ def strays() -> Select[Any]:
 
 @_transfer_finder
 def paid_to_others() -> Select[Any]:
-    """Only the owners of nodes whose result, or work up to it, counts are paid for a job; a node's owner never changes."""
+    """Only owners of nodes that contributed to the accepted result are paid for a job. A node's owner never changes."""
     earned = exists().where(
         jobs.c.id == transfers.c.job_id,
         jobs.c.accepted_attempt.is_not(None),
@@ -228,22 +228,23 @@ def paid_to_others() -> Select[Any]:
 # holds
 
 
+def _total(what: ColumnElement[bool]) -> ColumnElement[int]:
+    """The total amount of the transfers for which the condition holds."""
+    return func.sum(case((what, transfers.c.amount), else_=0))
+
+
 @cache
 def _hold_usage() -> Subquery:
-    """By job: what became of its hold."""
-    amount, kind = transfers.c.amount, transfers.c.kind
+    """How each job's hold was used."""
+    kind = transfers.c.kind
     back_earned = and_(kind == Kind.REFUND.value, func.substr(transfers.c.credit, 1, 6) == "owner:")
-
-    def total(what: ColumnElement[bool]) -> ColumnElement[int]:
-        return func.sum(case((what, amount), else_=0))
-
     return (
         select(
             transfers.c.job_id,
-            func.sum(amount).label("used"),
-            total(kind == Kind.PAY.value).label("pay"),
-            total(kind == Kind.FEE.value).label("fee"),
-            total(back_earned).label("back_earned"),
+            func.sum(transfers.c.amount).label("used"),
+            _total(kind == Kind.PAY.value).label("pay"),
+            _total(kind == Kind.FEE.value).label("fee"),
+            _total(back_earned).label("back_earned"),
         )
         .where(kind.in_(_RESOLVING))
         .group_by(transfers.c.job_id)
@@ -253,7 +254,7 @@ def _hold_usage() -> Subquery:
 
 @finder
 def holds_not_used_up() -> Select[Any]:
-    """When a job is finished, what was held for it is gone to the last microcredit, and not a microcredit more."""
+    """A finished job's hold is used up to the last microcredit, and no more."""
     used = _hold_usage()
     statement = select(jobs.c.id).select_from(jobs.outerjoin(used, used.c.job_id == jobs.c.id))
     broken = func.coalesce(used.c.used, 0) != jobs.c.hold
@@ -268,7 +269,7 @@ def holds_used_early() -> Select[Any]:
 
 @finder
 def holds_not_taken() -> Select[Any]:
-    """By account, what was ever set aside is what its jobs say, from purchased and from earned credits."""
+    """By account: the transfers into escrow equal the holds of its jobs, from purchased and from earned credits."""
     holds = transfers.c.kind == Kind.HOLD.value
     earned = case((func.substr(transfers.c.debit, 1, 6) == "owner:", transfers.c.amount), else_=0)
     moves = union_all(
@@ -285,7 +286,7 @@ def holds_not_taken() -> Select[Any]:
 
 @finder
 def wrong_escrow() -> Select[Any]:
-    """What lies in escrow is what the unfinished jobs of the account hold."""
+    """The escrow of an account equals the holds of its unfinished jobs."""
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
         select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
@@ -298,31 +299,10 @@ def wrong_escrow() -> Select[Any]:
 # charges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PaidRun:
-    """A run that was paid for, beside its job; without a number: the job has none."""
-
-    id: str
-    hold: int
-    hold_earned: int
-    runs: int
-    accepted_attempt: int | None
-    cost: int | None
-    number: int | None
-    charge: int
-    price: int
-    billed_ms: int | None
-    price_version: int
-    resumed_no: int | None
-    pay: int | None
-    fee: int | None
-    back_earned: int | None
-
-
 def wrong_charges(connection: Connection) -> list[str]:
-    """A charge is the attempt's price by the time billed, and its parts are those of the attempt's price table.
+    """A charge is the attempt's price times the billed time, divided as the attempt's price table says.
 
-    Computed here, row by row: the products are too large for the databases' integers.
+    Computed row by row in Python, because the products are too large for the databases' integers.
     """
     tables = tables_of(connection)
     used = _hold_usage()
@@ -335,8 +315,7 @@ def wrong_charges(connection: Connection) -> list[str]:
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
     statement = select(*columns).select_from(joined).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
-    paid_runs = (_PaidRun(**row._mapping) for row in stream(connection, statement))
-    by_job = groupby(paid_runs, key=lambda run: run.id)
+    by_job = groupby(stream(connection, statement), key=lambda run: run.id)
     return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
 
 
@@ -346,13 +325,13 @@ def tables_of(connection: Connection) -> dict[int, PriceTable]:
     return {version: table for version, table in found.items() if table is not None}
 
 
-def _adds_up(rows: list[_PaidRun], tables: Mapping[int, PriceTable]) -> bool:
-    """`rows`: the runs of one job that were paid for; a single one without a number where there are none."""
+def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
+    """`rows` are the paid runs of one job, or a single row without a run's number if there are none."""
     job, runs = rows[0], [row for row in rows if row.number is not None]
     pay, fee, back_earned = (int(part or 0) for part in (job.pay, job.fee, job.back_earned))
     paid_for = {run.number for run in runs}
     accepted = set() if job.accepted_attempt is None else {job.accepted_attempt}
-    whole = paid_for - {run.resumed_no for run in runs}  # the others are parts, which these went on from
+    whole = paid_for - {run.resumed_no for run in runs}  # the others are parts that these resumed from
     if not accepted <= paid_for or bool(accepted) != bool(paid_for) or len(whole) > job.runs:
         return False
     charge = fees = 0
@@ -365,25 +344,22 @@ def _adds_up(rows: list[_PaidRun], tables: Mapping[int, PriceTable]) -> bool:
         charge += run.charge
         fees += 0 if table is None else table.fee_of(run.charge)
     back = job.hold - charge
-    return (
-        pay + fee == charge == (job.cost or 0) and fee == fees and back_earned == min(back, job.hold_earned)
-    )
+    return pay + fee == charge == (job.cost or 0) and fee == fees and back_earned == min(back, job.hold_earned)
 
 
 @finder
 def above_the_ceiling() -> Select[Any]:
-    """Nobody pays more per hour than they said."""
+    """Nobody pays more per hour than their ceiling."""
     over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
     return over.where(attempts.c.price > jobs.c.ceiling)
 
 
-# what was taken back
+# taken back
 
 
 def wrong_take_backs(connection: Connection) -> list[str]:
-    """All that was paid for a result that was proven wrong, and the fee, from those who got it; and the job says so.
-
-    A part of it where the result was confirmed while its pay was held, and had taken too long.
+    """For a result proven wrong, all pay and the fee are taken back from those who got them, and the job's row says so. If a
+    result was confirmed while its pay was held, but took too long, only a part is.
     """
     used, back = _hold_usage(), _taken_back()
     joined = jobs.outerjoin(back, back.c.job_id == jobs.c.id).outerjoin(used, used.c.job_id == jobs.c.id)
@@ -405,14 +381,11 @@ def wrong_take_backs(connection: Connection) -> list[str]:
 
 @cache
 def _taken_back() -> Subquery:
-    def total(what: ColumnElement[bool]) -> ColumnElement[int]:
-        return func.sum(case((what, transfers.c.amount), else_=0))
-
     return (
         select(
             transfers.c.job_id,
-            total(transfers.c.debit != FEES).label("pay"),
-            total(transfers.c.debit == FEES).label("fee"),
+            _total(transfers.c.debit != FEES).label("pay"),
+            _total(transfers.c.debit == FEES).label("fee"),
         )
         .where(transfers.c.kind == Kind.TAKE_BACK.value)
         .group_by(transfers.c.job_id)
@@ -424,9 +397,9 @@ def _taken_back() -> Subquery:
 
 
 def matured_unearned(connection: Connection) -> list[str]:
-    """What has matured is all that was earned up to the transfer that the newest maturing names, and nothing else.
+    """Exactly the earnings up to the transfer that the newest maturing names have matured.
 
-    What was taken back never matures, and what was held until it was checked does so job by job.
+    Pay that was taken back never matures, and pay that was held for a check matures job by job.
     """
     columns = (*_PARTIES, transfers.c.seq, transfers.c.amount, transfers.c.ref, transfers.c.job_id)
     left: Counter[str] = Counter()
@@ -434,27 +407,27 @@ def matured_unearned(connection: Connection) -> list[str]:
     gone = Counter({(row.job_id, row.debit): row.amount for row in stream(connection, taken_back)})
     held = set(connection.execute(select(jobs.c.id).where(jobs.c.held_until_ms.is_not(None))).scalars())
     up_to: dict[str, int] = {}
-    let_go: set[tuple[str, str]] = set()
+    released: set[tuple[str, str]] = set()
     of_kind = select(*columns).order_by(transfers.c.seq)
     for row in stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
         left[row.debit] += row.amount
         if row.job_id is not None:
-            let_go.add((row.job_id, row.debit))
+            released.add((row.job_id, row.debit))
         else:
             up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
     for row in stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
         paid = (row.job_id, row.credit)
-        matured = paid in let_go if row.job_id in held else row.seq <= up_to.get(row.credit, 0)
+        matured = paid in released if row.job_id in held else row.seq <= up_to.get(row.credit, 0)
         if matured:
             left[row.credit] -= row.amount - gone[paid]
     return sorted(account for account, amount in left.items() if amount)
 
 
-# what guards it
+# triggers
 
 
 def unguarded(connection: Connection) -> list[str]:
-    """The triggers that keep transfers from being changed; without them the chain alone would have to tell."""
+    """The missing triggers of those that keep transfers from being changed."""
     if connection.dialect.name == "sqlite":
         expected = {"transfers_update", "transfers_delete"}
         found = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars()

@@ -1,4 +1,4 @@
-"""Payouts that do not fit the ledger, found by looking at all of them at one moment. Reads only."""
+"""Payouts that do not agree with the ledger, found by reading a snapshot of all of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from computepool.hub.db.money_tables import IS_UNDECIDED, balances, payouts, pri
 from computepool.hub.observability.consistency.jobs import finder, ids
 from computepool.hub.observability.consistency.money import named, stream, tables_of
 
-#: Hubs' clocks may differ by this much when one changes prices and another takes a request.
+#: Hubs' clocks may differ by this much when one changes prices and another accepts a request.
 _SKEW_MS = 60_000
 
 
 def wrong_payouts(connection: Connection) -> list[str]:
-    """Reserved in full; gone to the bank when paid, back to the owner when refused, and else on its way."""
+    """A payout is reserved in full; it goes to the bank when paid, and back to its owner when it failed or was rejected."""
     name, owner = named("payout:", payouts.c.id), named("owner:", payouts.c.account_id)
     reserved = _sum_of(Kind.PAYOUT_RESERVE, transfers.c.credit == name, transfers.c.debit == owner)
     paid = _sum_of(Kind.PAYOUT_PAID, transfers.c.debit == name)
@@ -48,13 +48,13 @@ def payouts_in_flight() -> Select[Any]:
 
 
 @finder
-def provider_words_used_twice() -> Select[Any]:
+def repeated_references() -> Select[Any]:
     given = select(payouts.c.provider_ref).where(payouts.c.provider_ref.is_not(None))
     return given.group_by(payouts.c.provider_ref).having(func.count() > 1)
 
 
 def small_payouts(connection: Connection) -> list[str]:
-    """Below the least amount of the price table that was in force when it was asked for."""
+    """Payouts below the minimum of the price table that was in force when they were requested."""
     since = select(price_tables.c.version, price_tables.c.created_at_ms).order_by(price_tables.c.version)
     tables, starts = tables_of(connection), connection.execute(since).all()
     least = [(start.created_at_ms, tables[start.version].payout_min) for start in starts]
@@ -73,7 +73,7 @@ def _least_at(at_ms: int, least: list[tuple[int, int]]) -> int:
 
 
 def wrong_bank(connection: Connection) -> list[str]:
-    """What the bank is owed is what was paid in less what was paid out: compare it with the bank's own statement."""
+    """The bank's account must equal what was paid in minus what was paid out; compare it with the bank's own statement."""
     paid_in = select(func.sum(transfers.c.amount)).where(
         transfers.c.debit == BANK, transfers.c.kind == Kind.TOP_UP.value
     )

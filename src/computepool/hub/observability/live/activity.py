@@ -1,6 +1,7 @@
-"""Recent activity in the pool, for everybody signed in, in words that give away nothing private.
+"""Recent activity in the pool, anonymised for everybody who is signed in.
 
-Made from the events, while somebody looks: of jobs only their kind, where such a node stands and how the price was.
+It is made from the events while somebody watches, and shows only the kind of a job, the zone of its node and the level of
+the price.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from computepool.core.resources import CPU_TIER
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import Connection
 from computepool.hub.db.signals import Watch
 from computepool.hub.observability.live import rows as mesh_rows
 from computepool.hub.observability.live.rows import Arrival, Move
 from computepool.protocol.nodes.mesh import Activity, ActivityPage, Happening, PriceLevel
 
-#: Events that are looked at in one go. Where more happened meanwhile, the older ones are nobody's news.
+#: Events read at once. If more happened meanwhile, the older ones are left out.
 EVENTS_MAX = 2_000
 _NEAR_PPM = PPM // 10
 _WHAT = {
@@ -51,20 +51,20 @@ _VERBS = {
 async def page(hub: Hub, *, after: int, limit: int, wait_ms: int) -> ActivityPage:
     deadline_ms = hub.now_ms() + wait_ms
     while True:
-        watch = await _look(hub)
+        watch = await _refresh(hub)
         found = [item for item in hub.observability.mesh.activity if item.seq > after]
         left_ms = deadline_ms - hub.now_ms()
         if found or left_ms <= 0 or hub.process.stopping:
             break
         await watch.wait(left_ms / 1000)
-        # A busy pool has news all the time; nobody needs it more often than this.
+        # A busy pool has news all the time; once in this time is enough.
         await asyncio.sleep(min(hub.settings.mesh_age_s, max(0, deadline_ms - hub.now_ms()) / 1000))
     cursor = max((item.seq for item in found), default=after)
     return ActivityPage(activity=found[-limit:][::-1], cursor=cursor)
 
 
-async def _look(hub: Hub) -> Watch:
-    """One look for everybody. The watch began before it, so it tells of all that happens after, whenever one waits."""
+async def _refresh(hub: Hub) -> Watch:
+    """Load new activity, once for all who watch. The returned watch began before, so it misses nothing."""
     mesh = hub.observability.mesh
     async with mesh.activity_lock:
         now_ms = hub.now_ms()
@@ -76,16 +76,12 @@ async def _look(hub: Hub) -> Watch:
         upto = await hub.store.read(event_rows.last_event)
         after = max(mesh.activity_upto, upto - EVENTS_MAX)
         if upto > after:
-            jobs, nodes = await hub.store.read(lambda connection: _load(connection, after=after, until=upto))
+            jobs = await hub.store.read(lambda connection: mesh_rows.moves(connection, after=after, until=upto))
+            nodes = await hub.store.read(lambda connection: mesh_rows.arrivals(connection, after=after, until=upto))
             found = [*(_of_jobs(hub, row) for row in jobs), *_of_nodes(nodes)]
             mesh.activity.extend(sorted(found, key=lambda item: item.seq))
         mesh.activity_upto, mesh.activity_ms, mesh.activity_watch = upto, now_ms, watch
         return watch
-
-
-def _load(connection: Connection, *, after: int, until: int) -> tuple[list[Move], list[Arrival]]:
-    moves = mesh_rows.moves(connection, after=after, until=until)
-    return moves, mesh_rows.arrivals(connection, after=after, until=until)
 
 
 def _of_jobs(hub: Hub, row: Move) -> Activity:
@@ -117,7 +113,7 @@ def _level(hub: Hub, zone: Zone, row: Move) -> PriceLevel:
 
 
 def _of_nodes(rows: Iterable[Arrival]) -> list[Activity]:
-    """Those that came or went together and are alike are one line."""
+    """Nodes of one tier and region that came or went together share a line."""
     alike: dict[tuple[Happening, str, str], list[Arrival]] = {}
     for row in rows:
         profile = json.loads(row.profile)

@@ -1,103 +1,82 @@
-"""The mesh as everybody signed in may watch it: counters, and where the nodes are. Answered from memory."""
+"""The mesh for everybody who is signed in: key figures and the places of the nodes, answered from memory."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections.abc import Collection, Iterator
 
 from computepool.core.fleet.node_record import NodeRecord
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.places import place_of
-from computepool.core.resources import NodeProfile
 from computepool.core.trust.tiers import family_of
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.fleet.registry import NodeSession
+from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import node_status
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.observability.live import rows as mesh_rows
-from computepool.hub.observability.live.memory import BODIES_MAX, NodeFacts, NodeLine, RemoteNode
+from computepool.hub.observability.live.memory import MeshMemory, NodeFacts, NodeLine, RemoteNode
 from computepool.hub.observability.live.rows import MINUTE_MS, NodeElsewhere, SettledMinute
 from computepool.protocol.nodes.mesh import MeshNode, MeshNodes, MeshView
 from computepool.protocol.nodes.nodes import Profile
 
 _HOUR_MINUTES = 60
-#: Polls of nodes must not wait for a long list.
+#: Lines made before the event loop runs other tasks: polls must not wait for a long list.
 _LINES_AT_ONCE = 250
-#: A look at a queue of millions takes a while; it is done for so small a part of the time.
-_COUNT_SHARE = 20
+#: MarketCount a queue of millions takes long, so the pause until the next count is so many times as long.
+_COUNT_PAUSE = 20
 _ELSEWHERE_MS = 10_000
 _ELSEWHERE_MAX = 20_000
-_GZIP_LEVEL = 4
 
 
 async def show(hub: Hub) -> MeshView:
-    await _look(hub)
-    assert hub.observability.mesh.view is not None
-    return hub.observability.mesh.view
+    return await _refresh(hub)
 
 
-async def nodes_json(
-    hub: Hub, principal: Principal, *, packed: bool, known: Collection[str]
-) -> tuple[str, bytes | None]:
-    """The list's tag, and the list as JSON, `packed` with gzip; nothing where the tag is known already.
+async def nodes_json(hub: Hub, principal: Principal, *, known: Collection[str]) -> tuple[str, bytes | None]:
+    """The list's tag and the list as JSON; without a body if the tag is known already.
 
     Lines are made again only for nodes that changed.
     """
-    await _look(hub)
-    # Both now: while a list is packed, the next one may be made.
+    await _refresh(hub)
     version = _version(hub)
     tag = f'W/"{version}.{principal.account_id}"'
     if tag in known:
         return tag, None
-    key = version, f"{principal.account_id}{'.gz' if packed else ''}"
-    body = hub.observability.mesh.bodies.get(key)
-    if body is None:
-        body = _body(hub, principal.account_id, version)
-        if packed:
-            plain = body
-            body = await hub.process.in_thread(lambda: gzip.compress(plain, _GZIP_LEVEL, mtime=0))
-        hub.observability.mesh.bodies[key] = body
-        while len(hub.observability.mesh.bodies) > BODIES_MAX:
-            hub.observability.mesh.bodies.popitem(last=False)
-    return tag, body
+    return tag, _body(hub.observability.mesh, principal.account_id, version)
 
 
 def _version(hub: Hub) -> str:
     return f"{hub.process.hub_id}-{hub.observability.mesh.number}"
 
 
-def _body(hub: Hub, account_id: str, version: str) -> bytes:
-    lines = hub.observability.mesh.lines.values()
+def _body(mesh: MeshMemory, account_id: str, version: str) -> bytes:
+    lines = mesh.lines.values()
     placed = sum(1 for line in lines if line.facts.place.lat is not None)
-    whole = MeshNodes(version=version, at_ms=hub.observability.mesh.listed_ms, placed=placed, nodes=[])
+    whole = MeshNodes(version=version, at_ms=mesh.listed_ms, placed=placed, nodes=[])
     head = whole.model_dump_json().encode().removesuffix(b"]}")
     rows = (line.head + (b"true}" if line.facts.profile.owner == account_id else b"false}") for line in lines)
     return head + b",".join(rows) + b"]}"
 
 
-# looking
-
-
-async def _look(hub: Hub) -> None:
-    """At most once in a while, however many ask."""
+async def _refresh(hub: Hub) -> MeshView:
+    """Load the mesh, unless somebody did a moment ago."""
     mesh, age_ms = hub.observability.mesh, round(hub.settings.mesh_age_s * 1000)
     async with mesh.lock:
         now_ms = hub.now_ms()
-        if mesh.view is not None and 0 <= now_ms - mesh.looked_ms < age_ms:
-            return
-        await _count(hub, now_ms)
-        await _look_elsewhere(hub, now_ms)
-        mesh.view = await _list(hub, now_ms)
-        mesh.looked_ms = now_ms
+        if mesh.view is None or not 0 <= now_ms - mesh.refreshed_ms < age_ms:
+            await _count(hub, now_ms)
+            await _load_elsewhere(hub, now_ms)
+            mesh.view = await _list(hub, now_ms)
+            mesh.refreshed_ms = now_ms
+        return mesh.view
 
 
 async def _count(hub: Hub, now_ms: int) -> None:
-    """What only the store knows of the whole pool."""
+    """Load the numbers that only the store knows."""
     mesh, settled = hub.observability.mesh, hub.observability.mesh.settled
     since_ms = now_ms - _HOUR_MINUTES * MINUTE_MS
     count = now_ms >= mesh.count_again_ms or now_ms < mesh.counted_ms
@@ -113,7 +92,7 @@ async def _count(hub: Hub, now_ms: int) -> None:
         mesh.queued, mesh.enrolled = states.get("queued", 0), enrolled
         mesh.running = states.get("running", 0)
         mesh.counted_ms = hub.now_ms()
-        mesh.count_again_ms = mesh.counted_ms + _COUNT_SHARE * (mesh.counted_ms - now_ms)
+        mesh.count_again_ms = mesh.counted_ms + _COUNT_PAUSE * (mesh.counted_ms - now_ms)
     for row in rows:
         amount, jobs = settled.minutes.get(row.minute, (0, 0))
         settled.minutes[row.minute] = amount + int(row.amount), jobs + row.jobs
@@ -121,13 +100,13 @@ async def _count(hub: Hub, now_ms: int) -> None:
         del settled.minutes[minute]
 
 
-async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
-    """Nodes that poll other hubs of this pool are known by the store's word, as far as it goes."""
+async def _load_elsewhere(hub: Hub, now_ms: int) -> None:
+    """Load the nodes that poll other hubs of this pool."""
     mesh = hub.observability.mesh
     if 0 <= now_ms - mesh.elsewhere_ms < _ELSEWHERE_MS and mesh.elsewhere_ms:
         return
     mesh.elsewhere_ms = now_ms
-    since_ms = now_ms - hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
+    since_ms = now_ms - hub.nodes.registry.rules.lease_ms(hub.nodes.registry.interval_ms)
 
     def load(connection: Connection) -> list[NodeElsewhere]:
         if not node_status.other_hubs_serve(hub, connection):
@@ -158,7 +137,7 @@ def _elsewhere(hub: Hub, row: NodeElsewhere, known: RemoteNode | None) -> Remote
 
 
 async def _list(hub: Hub, now_ms: int) -> MeshView:
-    """Bring the lines up to date, and add everything up on the way."""
+    """Update the lines and add up the totals."""
     mesh = hub.observability.mesh
     await _load_names(hub)
     found: dict[str, NodeLine] = {}
@@ -176,18 +155,17 @@ async def _list(hub: Hub, now_ms: int) -> MeshView:
     if changed or found.keys() != mesh.lines.keys():
         mesh.number += 1
         mesh.listed_ms = now_ms
-        mesh.bodies.clear()
     mesh.lines = found
     return totals.view(hub, now_ms)
 
 
 def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, int]]:
-    """With how many of its cards are used."""
+    """The id, the facts and the number of busy cards of every node."""
     registry, lines, now_ms = hub.nodes.registry, hub.observability.mesh.lines, hub.now_ms()
     for session in registry.sessions:
         node_id = session.node_id
-        if registry.get(node_id) is session:  # it may have gone while others were looked at
-            record = registry.fleet.node_at(registry.fleet.row_of(node_id) or 0)
+        if registry.get(node_id) is session:  # it may have left while others were listed
+            record = registry.fleet[node_id]
             status = registry.status(session, now_ms)
             known = lines.get(node_id)
             facts = _facts_of(session, record, status, known=None if known is None else known.facts)
@@ -197,10 +175,8 @@ def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, int]]:
             yield node_id, other.facts, 0
 
 
-def _facts_of(
-    session: NodeSession, record: NodeRecord, status: NodeStatus, *, known: NodeFacts | None
-) -> NodeFacts:
-    """`known`, as long as it is still so: of thousands of nodes hardly any changes in a second."""
+def _facts_of(session: NodeSession, record: NodeRecord, status: NodeStatus, *, known: NodeFacts | None) -> NodeFacts:
+    """The known facts if they still hold: of thousands of nodes, hardly any changes within a second."""
     running = sum(attempt.running for attempt in session.attempts.values()) if session.attempts else 0
     cpu_free = max(0, record.profile.capacity.cpu_milli - record.cpu_milli)
     if (
@@ -224,7 +200,7 @@ def _facts_of(
 
 
 def _head(node_id: str, facts: NodeFacts, owner_name: str) -> bytes:
-    """The line up to whose it is."""
+    """The line up to the value of `mine`."""
     profile, capacity = facts.profile, facts.profile.capacity
     node = MeshNode(
         id=node_id,
@@ -244,15 +220,11 @@ def _head(node_id: str, facts: NodeFacts, owner_name: str) -> bytes:
         cores_free=None if facts.cpu_free_milli is None else facts.cpu_free_milli / 1000,
         ram_mb=capacity.ram_mb,
         gpus=len(capacity.gpus),
-        vram_mb=_vram_mb(profile),
+        vram_mb=sum(gpu.vram_mb for gpu in capacity.gpus),
         running=facts.running,
         mine=False,
     )
     return node.model_dump_json().encode().removesuffix(b"false}")
-
-
-def _vram_mb(profile: NodeProfile) -> int:
-    return sum(gpu.vram_mb for gpu in profile.capacity.gpus)
 
 
 class _Totals:
@@ -264,7 +236,7 @@ class _Totals:
         self.nodes += facts.status is not NodeStatus.UNRESPONSIVE
         self.cpu_milli += capacity.cpu_milli
         self.gpus += len(capacity.gpus)
-        self.vram_mb += _vram_mb(facts.profile)
+        self.vram_mb += sum(gpu.vram_mb for gpu in capacity.gpus)
         self.gpus_busy += cards_busy
         if facts.cpu_free_milli is not None:
             self.cpu_busy += max(0, capacity.cpu_milli - facts.cpu_free_milli)
@@ -290,10 +262,10 @@ class _Totals:
 
 
 async def _load_names(hub: Hub) -> None:
-    """Accounts keep their names, so each is read once."""
+    """Load names of new owners. They never change, so each is read once."""
     known = hub.observability.mesh.owner_names
     owners = {session.profile.owner for session in hub.nodes.registry.sessions}
     owners |= {other.facts.profile.owner for other in hub.observability.mesh.elsewhere.values()}
     missing = sorted(owners - known.keys())
     if missing:
-        known |= await hub.store.read(lambda connection: ledger_rows.get_names(connection, missing))
+        known |= await hub.store.read(lambda connection: account_rows.get_names(connection, missing))

@@ -1,4 +1,4 @@
-"""News of changes for every page that is open: a few times a second at most, however much happens."""
+"""Change notifications for open pages, a few times a second at most."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from computepool.protocol.accounts import News
 
 
 async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator[News | None]:
-    """None now and then, where nothing happened: a page that hears nothing for longer knows that the hub hangs.
-
-    With each word is looked whether the reader is still signed in.
+    """Notifications, and None in between if nothing happened: a page that receives nothing for longer knows that the hub
+    hangs. The caller checks with each of them whether the reader is still signed in.
     """
     whose, cursor, alive_s = access.scope(principal), after, hub.settings.news_alive_s
     now = asyncio.get_running_loop().time
@@ -25,20 +24,20 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
     watch, due = hub.signals.watch("events"), True
     try:
         while not hub.process.stopping:
-            looked_s, news = now(), None
-            if due:  # the store is asked only when something may have changed
+            began_s, news = now(), None
+            if due:  # the store is read only if something may have changed
                 watch.close()
                 watch = hub.signals.watch("events")
                 news = await _since(hub, cursor, whose=whose)
             if news is None:
                 await watch.wait(max(0, sent_s + alive_s - now()))
-            # Others' events wake it, too, and are no reason to stay silent for longer.
+            # Events of other accounts end the wait, too, and must not delay the next message.
             if news is not None or now() - sent_s >= alive_s:
                 cursor = cursor if news is None else news.cursor
                 sent_s = now()
                 yield news
-            # Every commit of the pool wakes every page. The first after a pause is told at once, the next ones together.
-            await asyncio.sleep(max(0, looked_s + hub.settings.news_every_s - now()))
+            # Every commit in the pool wakes every page. The first after a pause is reported at once, the next ones together.
+            await asyncio.sleep(max(0, began_s + hub.settings.news_every_s - now()))
             due = watch.fired
     finally:
         watch.close()
@@ -48,7 +47,7 @@ async def _since(hub: Hub, after: int, *, whose: str | None) -> News | None:
     most = hub.settings.news_events_max
 
     def load(connection: Connection) -> tuple[Sequence[TouchedEvent], int]:
-        rows = event_rows.list_touched(connection, after=after, limit=most + 1, whose=whose)
+        rows = event_rows.list_touched(connection, after=after, limit=most + 1, account_id=whose)
         if not rows:
             return rows, after
         return rows, rows[-1].seq if len(rows) <= most else event_rows.last_event(connection)
@@ -68,5 +67,5 @@ async def _since(hub: Hub, after: int, *, whose: str | None) -> News | None:
 
 
 def _distinct(ids: Iterable[str | None]) -> list[str]:
-    """In the order in which they were named first."""
+    """In the order of their first occurrence."""
     return [found for found in dict.fromkeys(ids) if found is not None]

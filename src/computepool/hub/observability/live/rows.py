@@ -1,4 +1,4 @@
-"""Rows of the live view: nodes that other hubs hear, what was settled lately, what happened lately."""
+"""Rows of the live view: nodes of other hubs, recent payments and recent activity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NodeElsewhere(
         .label("running"),
     ),
 ):
-    """A node that some hub hears, with how much it runs."""
+    """A node that polls some hub, with the number of its running attempts."""
 
     banned: bool
     running: int
@@ -66,7 +66,7 @@ class Move(
         func.max(attempts.c.spot).label("spot"),
     ),
 ):
-    """Jobs that did the same, and are alike."""
+    """Similar jobs that made the same transition."""
 
     action: str
     kind: str
@@ -80,7 +80,7 @@ class Move(
 
 
 class Arrival(TypedRow, of=(events.c.seq, events.c.at_ms, events.c.action, nodes)):
-    """A node that came or went."""
+    """A node that came online or went offline."""
 
     seq: int
     at_ms: int
@@ -90,7 +90,7 @@ class Arrival(TypedRow, of=(events.c.seq, events.c.at_ms, events.c.action, nodes
 
 
 def seen_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list[NodeElsewhere]:
-    """Nodes that some hub heard since then."""
+    """Nodes that some hub has seen since then."""
     statement = (
         NodeElsewhere.select()
         .join(accounts, accounts.c.id == nodes.c.account_id)
@@ -103,22 +103,17 @@ def seen_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list
 
 
 def settled(connection: Connection, *, after: int | None, since_ms: int) -> tuple[int, list[SettledMinute]]:
-    """What jobs cost by the transfers after that one (none: since then), by the minute; and the last that was counted."""
+    """The last transfer counted, and the costs of jobs by the minute, after a transfer, or (None) since a time."""
     first = ledger_rows.first_at(connection, since_ms) if after is None else after + 1
-    statement = (
-        SettledMinute.select().where(transfers.c.seq >= first, transfers.c.kind.in_(_COSTS)).group_by(_MINUTE)
-    )
+    statement = SettledMinute.select().where(transfers.c.seq >= first, transfers.c.kind.in_(_COSTS)).group_by(_MINUTE)
     last = connection.execute(select(func.max(transfers.c.seq))).scalar() or 0
     rows = connection.execute(statement.where(transfers.c.seq <= last))
     return max(last, first - 1), SettledMinute.all(rows)
 
 
 def moves(connection: Connection, *, after: int, until: int) -> list[Move]:
-    """Jobs that were submitted, started and ended between two events, those that are alike together.
-
-    Never hub jobs: people do not see them.
-    """
-    # The newest attempt: the one that the event is about, as long as it is read soon after.
+    """Jobs that were submitted, started or ended between two events, similar ones together, without hub jobs."""
+    # The newest attempt is the event's attempt if it is read soon after.
     which = (events.c.action, jobs.c.kind, attempts.c.zone_tier, attempts.c.zone_region)
     own = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.attempt_no)
     statement = (
@@ -128,10 +123,7 @@ def moves(connection: Connection, *, after: int, until: int) -> list[Move]:
             events.c.seq > after,
             events.c.seq <= until,
             jobs.c.hub_job.is_(None),
-            or_(
-                events.c.action.in_(_MOVES),
-                (events.c.action == "job.queued") & events.c.reason.in_(_SUBMITTED),
-            ),
+            or_(events.c.action.in_(_MOVES), (events.c.action == "job.queued") & events.c.reason.in_(_SUBMITTED)),
         )
         .group_by(*which)
     )
@@ -139,7 +131,7 @@ def moves(connection: Connection, *, after: int, until: int) -> list[Move]:
 
 
 def arrivals(connection: Connection, *, after: int, until: int) -> list[Arrival]:
-    """Nodes that came or went between two events."""
+    """Nodes that came online or went offline between two events."""
     statement = (
         Arrival.select()
         .join(nodes, nodes.c.id == events.c.node_id)

@@ -1,30 +1,31 @@
-"""Results that were believed without a check, and what becomes of them when they are checked after all."""
+"""Results that were believed without a check, and what the checks that follow change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, exists, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, exists, func, literal, or_, select
 
 from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
+from computepool.hub.db.queries import scalars, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_HELD, attempts, jobs, varying_specs
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 
 KIND = "recheck"  #: of hub jobs
-#: After so many hub jobs without agreement it stays as it is: nobody can tell who was wrong.
+#: After so many rechecks without agreement the result stands: nobody can tell who was wrong.
 RECHECKS_MAX = 2
-#: Of a node's results, so many are looked at, the newest: most of them may have been checked already.
+#: How many of a node's newest results are looked at; most of them may have been checked already.
 _LOOKED_AT_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncheckedResult:
-    """A job whose accepted result nobody compared; whose node ran it, and for how much."""
+    """A job whose accepted result nobody compared, with the owner whose node ran it and its charge."""
 
     id: str
     owner_id: str
@@ -40,27 +41,17 @@ class HeldResult(UncheckedResult):
 
 
 def unchecked(
-    connection: Connection, node_id: str, *, kind: str, verdicts: Sequence[str], since_ms: int, limit: int
+    connection: Connection, node_id: str, *, verdicts: Sequence[str], since_ms: int, limit: int
 ) -> list[UncheckedResult]:
-    """The node's accepted results that nobody compared and no hub job of this kind is about; the newest first.
-
-    Only of jobs of others whose submitters want their results compared, and whose results do not vary. Those that
-    only the submitter's function could compare stay as they are.
-    """
+    """The node's accepted results of other submitters' jobs that can still be checked, newest first."""
     recent = (
-        select(
-            attempts.c.job_id,
-            attempts.c.number,
-            attempts.c.owner_id,
-            attempts.c.finished_at_ms,
-            attempts.c.charge,
-        )
+        select(attempts.c.job_id, attempts.c.number, attempts.c.owner_id, attempts.c.finished_at_ms, attempts.c.charge)
         .where(
             attempts.c.node_id == node_id,
             attempts.c.outcome.is_not(None),
             attempts.c.finished_at_ms >= since_ms,
             attempts.c.state == AttemptState.SUCCEEDED.value,
-            # Where it went on from somebody's checkpoint, nobody could say whose work was wrong.
+            # Of an attempt that resumed from a checkpoint nobody could say whose work was wrong.
             attempts.c.resumed_no.is_(None),
         )
         .order_by(attempts.c.finished_at_ms.desc())
@@ -71,37 +62,34 @@ def unchecked(
     statement = (
         select(jobs.c.id, recent.c.owner_id, recent.c.charge)
         .select_from(jobs.join(recent, accepted))
-        .where(jobs.c.verdict.in_(verdicts), jobs.c.account_id != recent.c.owner_id, *_may_be_checked(kind))
+        .where(jobs.c.verdict.in_(verdicts), jobs.c.account_id != recent.c.owner_id, *can_be_checked(KIND))
         .order_by(recent.c.finished_at_ms.desc(), jobs.c.id)
         .limit(limit)
     )
     return [UncheckedResult(**row._mapping) for row in connection.execute(statement)]
 
 
-def _may_be_checked(kind: str) -> list[ColumnElement[bool]]:
+def can_be_checked(kind: str) -> list[ColumnElement[bool]]:
+    """Jobs whose submitters want results compared, in a way that needs no function of theirs; whose programs do not vary; and
+    about which there is no hub job of this kind."""
     return [
         jobs.c.verify != Mode.NONE.value,
         or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
         jobs.c.hub_job.is_(None),
-        ~varies(),
-        ~has_hub_job(kind),
+        ~exists().where(
+            varying_specs.c.account_id == jobs.c.account_id, varying_specs.c.spec_digest == jobs.c.spec_digest
+        ),
+        ~_has_hub_job(kind),
     ]
 
 
-def varies() -> ColumnElement[bool]:
-    """Whether the job's program came to another result each time, once."""
-    return exists().where(
-        varying_specs.c.account_id == jobs.c.account_id, varying_specs.c.spec_digest == jobs.c.spec_digest
-    )
-
-
-def has_hub_job(kind: str) -> ColumnElement[bool]:
+def _has_hub_job(kind: str) -> ColumnElement[bool]:
     other = jobs.alias("other")
     return exists().where(other.c.hub_job == literal(f"{kind}:") + jobs.c.id + literal(":1"))
 
 
-def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: int) -> list[HeldResult]:
-    """Jobs after that one whose pay is held, and that could be checked; with whose node ran them, and for how much."""
+def held(connection: Connection, *, verdict: str, after: str, limit: int) -> list[HeldResult]:
+    """Jobs after that one whose pay is held and that can be checked."""
     accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
     columns = (jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, jobs.c.avoid_owners)
     statement = (
@@ -112,7 +100,7 @@ def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: 
             jobs.c.id > after,
             jobs.c.verdict == verdict,
             attempts.c.resumed_no.is_(None),
-            *_may_be_checked(kind),
+            *can_be_checked(KIND),
         )
         .order_by(jobs.c.id)
         .limit(limit)
@@ -122,29 +110,25 @@ def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: 
 
 def without_hub_job(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
     matching = dialect.among(connection, jobs.c.id, job_ids)
-    statement = select(jobs.c.id).where(matching, ~has_hub_job(kind)).order_by(jobs.c.id)
-    return list(connection.execute(statement).scalars())
+    return scalars(connection, select(jobs.c.id).where(matching, ~_has_hub_job(kind)).order_by(jobs.c.id))
 
 
 def hold_until(tx: Tx, job_id: str, until_ms: int) -> None:
-    """Of a job whose pay is held. 0: it is over, and the pay has matured or went back."""
-    statement = update(jobs).where(jobs.c.id == job_id, IS_HELD).values(held_until_ms=until_ms)
-    tx.connection.execute(statement)
+    """For a job whose pay is held. 0: the pay has matured, or was taken back."""
+    set_where(tx, jobs, jobs.c.id == job_id, IS_HELD, held_until_ms=until_ms)
 
 
 def held_until(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
-    """Jobs whose pay was held for long enough, or whose results were confirmed since."""
+    """Jobs whose pay is due: it was held for long enough, or the result has been confirmed."""
     statement = select(jobs.c.id).where(IS_HELD, jobs.c.held_until_ms <= now_ms)
-    return list(connection.execute(statement.order_by(jobs.c.id).limit(limit)).scalars())
+    return scalars(connection, statement.order_by(jobs.c.id).limit(limit))
 
 
 def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str) -> int:
-    """What hub jobs about this owner's results cost the payer since then, or may yet cost."""
+    """What hub jobs about this owner's results have cost the payer since then, or may still cost."""
     cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
     statement = select(cost).where(
-        jobs.c.account_id == payer,
-        jobs.c.id >= since_id,
-        jobs.c.avoid_owners.contains(owner_id, autoescape=True),
+        jobs.c.account_id == payer, jobs.c.id >= since_id, jobs.c.avoid_owners.contains(owner_id, autoescape=True)
     )
     return int(connection.execute(statement).scalar_one())
 
@@ -154,23 +138,15 @@ def find_recheck(connection: Connection, job_id: str, number: int) -> FullJobRow
     return FullJobRow.first(connection.execute(matching))
 
 
-def last_recheck(connection: Connection, job_id: str) -> FullJobRow | None:
-    """Of a job whose result was proven wrong: the hub job with the right one."""
-    return find_recheck(connection, job_id, RECHECKS_MAX)
-
-
 def accepted_attempt(connection: Connection, job: JobRow) -> AttemptRow:
-    matching = AttemptRow.select().where(
-        attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt
-    )
+    matching = AttemptRow.select().where(attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
     return AttemptRow.all([connection.execute(matching).one()])[0]
 
 
 def change_verdict(tx: Tx, job_id: str, *, before: Sequence[str], after: str) -> bool:
-    """False: it is not what the caller believed."""
-    statement = update(jobs).where(jobs.c.id == job_id, jobs.c.verdict.in_(before)).values(verdict=after)
-    return tx.connection.execute(statement).rowcount == 1
+    """False: the verdict was another one."""
+    return set_where(tx, jobs, jobs.c.id == job_id, jobs.c.verdict.in_(before), verdict=after) == 1
 
 
 def set_taken_back(tx: Tx, job_id: str, amount: int) -> None:
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(taken_back=amount))
+    set_where(tx, jobs, jobs.c.id == job_id, taken_back=amount)

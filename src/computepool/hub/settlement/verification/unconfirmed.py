@@ -1,6 +1,6 @@
-"""Results that were due for a check and had none: given out after a while, checked when somebody can, paid after that.
+"""Results that were due for a check and had none: given out after a while, checked when a node can, and paid after that.
 
-Until then their pay does not mature (`held_until_ms`); what else their owners earn does.
+Until then their pay does not mature (`held_until_ms`); the other earnings of their owners do.
 """
 
 from __future__ import annotations
@@ -10,91 +10,78 @@ from functools import partial
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
+from computepool.core.trust.verification import VerificationVerdict
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Tx
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.specs import KnownSpec
-from computepool.hub.jobs.transitions import Effects, Settlement
+from computepool.hub.jobs.transactions import JobTx, Settlement, write
 from computepool.hub.settlement import after_commit, follow_ups, result_rows
 from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
 from computepool.hub.settlement.verification.recheck_rows import HeldResult
-from computepool.hub.snapshot import Snapshot, write
 
 _BATCH = 500
 
 
 async def accept(hub: Hub) -> None:
-    """A result that could have been checked and was not, because no other owner's node took it, is given out after a while."""
+    """Give out results that could have been checked, but that no other owner's node took in time."""
     before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
     found = await hub.store.read(
         lambda connection: result_rows.unconfirmed(connection, before_ms=before_ms, limit=_BATCH)
     )
     if found:
-        unit = partial(_accept_alone, job_ids=found, before_ms=before_ms)
-        await after_commit.follow(hub, await write(hub, unit))
+        await follow_ups.commit(hub, partial(_accept_alone, job_ids=found, before_ms=before_ms))
 
 
-def _accept_alone(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], before_ms: int) -> Settlement:
-    effects = Effects()
+def _accept_alone(tx: JobTx, *, job_ids: list[str], before_ms: int) -> None:
     for job in job_rows.lock_jobs(tx, job_ids).values():
-        if job.state != JobState.QUEUED or job.queued_at_ms > before_ms:
-            continue  # somebody took it meanwhile
-        verification.believe_first(tx, snapshot, job, effects=effects)
-    return follow_ups.follow(tx, snapshot, effects)
+        if job.state == JobState.QUEUED and job.queued_at_ms <= before_ms:  # else a node has taken it
+            verification.believe_first(tx, job)
 
 
 async def start_checks(hub: Hub) -> Sequence[str]:
-    """Have some of those run again whose pay is held, where another owner's node that takes work now could do it.
+    """Recheck some results whose pay is held, if another owner's node that takes work now could run their jobs.
 
-    A few at a time, in turn: those that nobody can run must not keep the others waiting.
+    A few at a time, in turn: jobs that no node can run must not hold up the others.
     """
     limit, after = hub.settings.recheck_max, hub.settlement.held_looked_at
+    alone = VerificationVerdict.ALONE.value
     rows = await hub.store.read(
-        lambda connection: recheck_rows.held(
-            connection,
-            kind=recheck_rows.KIND,
-            verdict=verification.VerificationVerdict.ALONE.value,
-            after=after,
-            limit=limit,
-        )
+        lambda connection: recheck_rows.held(connection, verdict=alone, after=after, limit=limit)
     )
     hub.settlement.held_looked_at = rows[-1].id if len(rows) == limit else ""
     specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     able = {
-        row.id: (_spoken(hub, row), row.charge)
-        for row in rows
-        if _somebody_could(hub, row, specs[row.spec_digest])
+        row.id: (_excluded(hub, row), row.charge) for row in rows if _is_checkable(hub, row, specs[row.spec_digest])
     }
     if not able:
         return ()
-    settlement = await write(hub, partial(_start, spoken=able))
+    settlement = await write(hub, partial(_start, able=able))
     await after_commit.follow(hub, settlement)
     return settlement.requeued
 
 
-def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
-    """Not where it uses the network: what it found there may have changed since, and it would do there again what it did."""
+def _is_checkable(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
+    """Not if it uses the network: what it found there may have changed, and it would repeat what it did there."""
     if spec.spec.net:
         return False
-    fleet, owners = hub.nodes.registry.fleet, ",".join(_spoken(hub, row))
+    fleet, owners = hub.nodes.registry.fleet, ",".join(_excluded(hub, row))
     shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
     rows = slice(0, fleet.rows)
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
 
-def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], int]]) -> Settlement:
-    """`spoken`: by job, the owners whose word would decide nothing, and what its run cost."""
-    effects = Effects()
-    jobs = job_rows.lock_jobs(tx, spoken)
+def _start(tx: JobTx, *, able: Mapping[str, tuple[list[str], int]]) -> Settlement:
+    """`able`: by job, the owners whose results would decide nothing, and what its run cost."""
+    jobs = job_rows.lock_jobs(tx, able)
     for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=recheck_rows.KIND):
-        owners, charge = spoken[job_id]
-        rechecks.send(tx, snapshot, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
-    return effects.settlement()
+        owners, charge = able[job_id]
+        rechecks.send(tx, jobs[job_id], number=1, owners=owners, charge=charge)
+    return tx.settlement
 
 
-def _spoken(hub: Hub, row: HeldResult) -> list[str]:
-    """Owners whose word would decide nothing: whose result it is, first, and who came to another one."""
+def _excluded(hub: Hub, row: HeldResult) -> list[str]:
+    """Owners whose results would decide nothing: first the one who reported this result, then those who disagreed."""
     tied = hub.settlement.ties.owners((row.account_id, row.spec_digest), most=hub.settings.verify_ties_max)
     others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}
     return [row.owner_id, *sorted(others)]

@@ -1,4 +1,4 @@
-"""Where the migrations begin. What is older was never released, and a new database is made from the tables themselves."""
+"""The beginning of the migrations. Older schemas were never released, and new databases are created from the tables."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Nothing: a database that has tables has at least these."""
+    """Nothing: an existing database has at least these tables."""

@@ -24,7 +24,7 @@ _ACTIONS = (
     ("group.stay", "group.return_home_cancelled"),
     ("node.struck", "node.penalised"),
 )
-#: In texts of JSON, where a name can only be a key: a quote inside of a string is escaped.
+#: In JSON texts. These can only be keys, because quotes within strings are escaped.
 _KEYS = (
     ("hardware", "body", "cpu_pace", "cpu_speed"),
     ("hardware", "body", "gpu_pace", "gpu_speed"),
@@ -38,12 +38,7 @@ def upgrade() -> None:
         op.execute(f"ALTER TABLE {table} RENAME COLUMN {before} TO {after}")
     is_hub_job = text("hub_job IS NOT NULL")
     op.create_index(
-        "ix_jobs_hub_job",
-        "jobs",
-        ["hub_job"],
-        unique=True,
-        sqlite_where=is_hub_job,
-        postgresql_where=is_hub_job,
+        "ix_jobs_hub_job", "jobs", ["hub_job"], unique=True, sqlite_where=is_hub_job, postgresql_where=is_hub_job
     )
     for before, after in _ACTIONS:
         op.execute(f"UPDATE events SET action = '{after}' WHERE action = '{before}'")
@@ -57,13 +52,11 @@ def upgrade() -> None:
 
 
 def _rename_requests() -> None:
-    """With the constraint that has the column's name, which SQLite can only make anew."""
+    """Also renames the constraint named after the column, for which SQLite needs a new table."""
     if op.get_bind().dialect.name == "postgresql":
         for name in ("by", "at_ms"):
             op.execute(f"ALTER TABLE approvals RENAME COLUMN asked_{name} TO requested_{name}")
-        op.execute(
-            "ALTER TABLE approvals RENAME CONSTRAINT fk_approvals_asked_by TO fk_approvals_requested_by"
-        )
+        op.execute("ALTER TABLE approvals RENAME CONSTRAINT fk_approvals_asked_by TO fk_approvals_requested_by")
         return
     op.rename_table("approvals", "approvals_before")
     op.create_table(
@@ -86,7 +79,7 @@ def _rename_requests() -> None:
 
 
 def _rename_submitter_reputations() -> None:
-    """Its rows are counted anew from the events after a migration."""
+    """Its rows are recomputed from the events after a migration."""
     op.drop_table("conducts")
     op.create_table(
         "submitter_reputations",

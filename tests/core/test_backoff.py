@@ -1,0 +1,14 @@
+"""Exponential backoff grows and stays within its bounds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.core.backoff import doubled
+
+
+@given(st.integers(-10, 10_000))
+def test_delays_never_shrink_and_never_exceed_the_cap(times: int) -> None:
+    assert 5_000 <= doubled(5_000, times, most=900_000) <= doubled(5_000, times + 1, most=900_000) <= 900_000
+    assert doubled(0.5, 2, most=60.0) == 2.0

@@ -1,3 +1,0 @@
-import type { Schemas } from "@/lib/api/client";
-
-export type HubEvent = Schemas["EventView"];
