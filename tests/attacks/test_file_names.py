@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import stage

@@ -12,8 +12,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.identity import Identity

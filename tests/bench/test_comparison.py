@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bench.comparison import TIE, merged, ratios, table, verdict
 from bench.ours import LONG_MODULES, MODULES

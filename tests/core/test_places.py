@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.places import REGIONS, UNKNOWN, parse_place, place_of, region_called
 from computepool.core.trust import tiers

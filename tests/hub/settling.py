@@ -14,8 +14,7 @@ from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.sandbox.base import OUTPUTS, SandboxError
 from computepool.agent.sandbox.collect import Caps, OutputCollector

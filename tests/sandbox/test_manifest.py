@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import archive, elf, manifest, runtime

@@ -16,8 +16,7 @@ import pytest
 
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.base import SandboxError, Status
-from computepool.agent.sandbox.runtime import runtime as runtimes
-from computepool.agent.sandbox.runtime import tree
+from computepool.agent.sandbox.runtime import runtime as runtimes, tree
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.slots import SandboxConfig

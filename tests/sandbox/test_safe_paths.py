@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.execution.attempt_result import result_of_exit
 from computepool.agent.sandbox.base import BadCommand, SandboxPolicy, Status

@@ -6,8 +6,7 @@ import errno
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.sandbox.backends import seccomp
 

@@ -14,8 +14,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from re import _constants as op  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import (
+    _constants as op,  # type: ignore[attr-defined]
+    _parser as parser,  # type: ignore[attr-defined]
+)
 from typing import Any
 
 import pytest

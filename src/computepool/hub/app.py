@@ -17,8 +17,7 @@ from starlette.routing import BaseRoute
 from computepool.core.errors import Unavailable
 from computepool.core.money.market import Market
 from computepool.hub.approvals import routes as approval_routes
-from computepool.hub.artifacts import inline_rows
-from computepool.hub.artifacts import routes as artifact_routes
+from computepool.hub.artifacts import inline_rows, routes as artifact_routes
 from computepool.hub.artifacts.state import ArtifactsState
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
@@ -30,8 +29,7 @@ from computepool.hub.db.session import CommitHooks, Store
 from computepool.hub.db.signals import Signals
 from computepool.hub.fast_path import FastPathApp
 from computepool.hub.fleet.registry import Registry
-from computepool.hub.groups import collector
-from computepool.hub.groups import routes as group_routes
+from computepool.hub.groups import collector, routes as group_routes
 from computepool.hub.groups.state import GroupsState
 from computepool.hub.http import dashboard, errors
 from computepool.hub.http.bodies import Bodies
@@ -47,22 +45,17 @@ from computepool.hub.identity.signing.secrets import load_secrets
 from computepool.hub.identity.state import IdentityState
 from computepool.hub.jobs import routes as job_routes
 from computepool.hub.jobs.queue import Queue
-from computepool.hub.jobs.running import routes as attempt_routes
-from computepool.hub.jobs.running import usage
+from computepool.hub.jobs.running import routes as attempt_routes, usage
 from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.jobs.state import JobsState
 from computepool.hub.lookup import routes as lookup_routes
-from computepool.hub.loops import dispatch as dispatch_loop
-from computepool.hub.loops import housekeeping as upkeep_loop
-from computepool.hub.money import booking
-from computepool.hub.money import routes as credit_routes
-from computepool.hub.money.market import routes as market_routes
-from computepool.hub.money.market import spot_prices as market_service
+from computepool.hub.loops import dispatch as dispatch_loop, housekeeping as upkeep_loop
+from computepool.hub.money import booking, routes as credit_routes
+from computepool.hub.money.market import routes as market_routes, spot_prices as market_service
 from computepool.hub.money.payouts import routes as payout_routes
 from computepool.hub.money.prices import load_table
 from computepool.hub.money.state import MoneyState
-from computepool.hub.nodes import known_nodes
-from computepool.hub.nodes import routes as node_routes
+from computepool.hub.nodes import known_nodes, routes as node_routes
 from computepool.hub.nodes.state import NodesState
 from computepool.hub.notifications import routes as webhook_routes
 from computepool.hub.observability import event_routes, page_routes

@@ -21,10 +21,8 @@ from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.session import Tx
 from computepool.hub.http.repeated_requests import protocol_for
-from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity import sign_in
-from computepool.hub.identity.signing import rotation
-from computepool.hub.identity.signing import rows as signing_key_rows
+from computepool.hub.identity import rows as account_rows, sign_in
+from computepool.hub.identity.signing import rotation, rows as signing_key_rows
 from computepool.hub.identity.signing.rows import SigningKeyRow
 from computepool.hub.identity.signing.secrets import make_key
 from computepool.hub.money import new_accounts

@@ -10,8 +10,7 @@ from computepool.core.jobs.lifecycle import AttemptState, JobKind, JobState, Rea
 from computepool.hub.db.session import Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.jobs import attempt_rows, dependency_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Profile

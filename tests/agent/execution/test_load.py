@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load, UnsentLoads
 from computepool.protocol.nodes.nodes import LOADS_MAX, LoadModel

@@ -8,8 +8,7 @@ import itertools
 import time
 import tracemalloc
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
 from computepool.protocol.nodes.nodes import LogText

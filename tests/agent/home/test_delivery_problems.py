@@ -10,8 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.storage.result_delivery import _is_whole
 from computepool.core.errors import Conflict

@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.storage.result_delivery import _is_whole
 from computepool.hub.artifacts import garbage_collection

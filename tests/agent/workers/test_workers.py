@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.agent.workers.worker import _arguments, _bytes
 from computepool.agent.workers.workers import _parse

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.jobs import checkpoints
 from computepool.core.jobs.checkpoints import Checkpoint, Link, Refusal

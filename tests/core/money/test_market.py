@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.money.market import Market, next_spot
 from computepool.core.money.money import AMOUNT_MAX, CREDIT

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.money.pricing import charge_of
 from computepool.core.money.run_times import RunTimes, Timed, TimeTolerance, allowed_ms

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.placement.allocator import Search, eligible, place

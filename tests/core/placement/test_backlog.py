@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.placement import backlog as backlog_module
-from computepool.core.placement import fair_queue as lines_module
+from computepool.core.placement import backlog as backlog_module, fair_queue as lines_module
 from computepool.core.placement.allocator import Search
 from computepool.core.placement.backlog import SHAPES_FAILED_MAX, SHAPES_RETRIED_MAX, Backlog
 from computepool.core.placement.fair_queue import cost_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.isolation import Level
 from computepool.core.placement.choice import CHOICE_MIN, chosen_by_pool, is_open

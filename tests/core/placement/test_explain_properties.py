@@ -6,8 +6,7 @@ import copy
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from computepool.core.placement.allocator import place
 from computepool.core.placement.explain import explain, explain_node, preview

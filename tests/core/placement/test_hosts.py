@@ -6,8 +6,7 @@ import time
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.ids import is_node_id, make_id
 from computepool.core.placement.hosts import Host, candidates, closest, name_key, name_problem

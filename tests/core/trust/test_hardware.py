@@ -6,8 +6,7 @@ import dataclasses
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.money.pricing import PriceTable, zone_of
 from computepool.core.resources import Capacity, Gpu, Requirements

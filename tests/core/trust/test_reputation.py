@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.money.money import CREDIT
 from computepool.core.trust.discounting import DAY_MS, MEMORY, ONE

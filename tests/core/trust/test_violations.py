@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.reputation import (
@@ -13,10 +12,10 @@ from computepool.core.trust.reputation import (
     Reputation,
     ReputationEvent,
     inherit,
+    read as read_event,
     refuted_by,
     update,
 )
-from computepool.core.trust.reputation import read as read_event
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation, decode, encode, remember
 from tests.core.trust.histories import recompute
 

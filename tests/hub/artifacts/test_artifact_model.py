@@ -12,8 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from computepool.hub.artifacts import garbage_collection
 from computepool.hub.clock import SystemClock

@@ -10,8 +10,7 @@ import httpx2
 import pytest
 
 from computepool.core.jobs.lifecycle import Outcome, Reason
-from computepool.hub.artifacts import garbage_collection
-from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts import garbage_collection, rows as artifact_rows
 from computepool.hub.db.tables import artifacts as artifact_table
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import upload

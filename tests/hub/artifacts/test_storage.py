@@ -11,8 +11,7 @@ import pytest
 from computepool.core.errors import Unavailable
 from computepool.hub import main as hub_main
 from computepool.hub.artifacts import garbage_collection
-from computepool.hub.db.tables import artifact_refs
-from computepool.hub.db.tables import artifacts as artifact_table
+from computepool.hub.db.tables import artifact_refs, artifacts as artifact_table
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub import storing

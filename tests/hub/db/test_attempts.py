@@ -10,8 +10,7 @@ import pytest
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import NODE_FAULTS, AttemptState, JobState, Reason
 from computepool.hub.db.session import Connection, Store, Tx
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import LEASE_MS, add_attempt, add_jobs, add_node, reported

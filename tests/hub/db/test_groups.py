@@ -12,8 +12,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.db.session import Store, Tx, _Write
-from computepool.hub.groups import collector
-from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import collector, rows as group_rows
 from computepool.hub.groups.rows import GroupRow
 from computepool.hub.jobs import rows as job_rows
 from computepool.testing.factories import add_account, add_group, add_jobs

@@ -14,8 +14,7 @@ from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.db import dialect, event_rows
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.jobs import attempt_rows, dependency_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows
 from computepool.hub.lookup import reference_rows, search_rows
 from computepool.hub.observability import vital_rows
 from computepool.hub.trust import outcome_rows

@@ -11,8 +11,7 @@ from sqlalchemy import create_engine, text
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.db.session import Connection, Store, Tx
-from computepool.hub.jobs import dependency_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import dependency_rows, rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.testing.clock import FakeClock

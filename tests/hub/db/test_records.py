@@ -16,8 +16,7 @@ from computepool.hub.db import event_rows
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.db.tables import events
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_group, add_jobs, add_node
 from tests.hub.db.conftest import MakeStore

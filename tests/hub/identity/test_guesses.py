@@ -6,8 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.core.errors import RateLimited
 from computepool.hub.http.rate_limit import SignInLimits

@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.cli.job import receipt_check
 from computepool.core.errors import Unauthenticated
-from computepool.hub.identity.signing import rotation
-from computepool.hub.identity.signing import rows as signing_key_rows
+from computepool.hub.identity.signing import rotation, rows as signing_key_rows
 from computepool.hub.main import list_keys, rotate_key
 from computepool.hub.settings import Settings
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, followed

@@ -22,8 +22,7 @@ from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
 from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import job, submit
-from tests.hub.working import CEILING, HOUR, PRICE, balance, balances_of, crowd, others
-from tests.hub.working import granted as placed
+from tests.hub.working import CEILING, HOUR, PRICE, balance, balances_of, crowd, granted as placed, others
 
 GRANT = 1_000 * CREDIT
 MINUTE = 60_000

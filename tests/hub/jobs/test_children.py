@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from computepool.core.money.money import CREDIT
 from computepool.hub.jobs.running import child_rows

@@ -14,8 +14,7 @@ from tests.hub.jobs import test_checkpoints
 from tests.hub.jobs.test_checkpoints import MINUTE, SAVES, lost, saved, wait
 from tests.hub.storing import digest_of
 from tests.hub.submitting import job, submit
-from tests.hub.working import crowd, others
-from tests.hub.working import granted as placed
+from tests.hub.working import crowd, granted as placed, others
 
 hub = test_checkpoints.hub
 NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -17,8 +17,7 @@ from computepool.core.money.pricing import PriceTable, Zone
 from computepool.hub.db.money_tables import spots
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.main import check
-from computepool.hub.money.market import rows as market_rows
-from computepool.hub.money.market import spot_prices
+from computepool.hub.money.market import rows as market_rows, spot_prices
 from computepool.hub.money.market.rows import Count
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

@@ -18,8 +18,7 @@ from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.loops.housekeeping import Sweep
-from computepool.hub.nodes import nodes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import nodes, rows as node_rows
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.settings import Settings
 from computepool.protocol.nodes.nodes import OutputRef

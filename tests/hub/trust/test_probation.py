@@ -14,8 +14,7 @@ from sqlalchemy import select, update
 from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG
 from computepool.hub.db.session import Tx
-from computepool.hub.db.tables import attempts as attempt_table
-from computepool.hub.db.tables import jobs as job_table
+from computepool.hub.db.tables import attempts as attempt_table, jobs as job_table
 from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.settlement import result_rows
 from computepool.hub.settlement.verification import probes

@@ -7,8 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool import JobFailed, Pool
 from computepool.core.jobs.lifecycle import JobState, Reason

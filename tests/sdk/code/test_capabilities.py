@@ -10,8 +10,7 @@ import pytest
 
 import computepool
 import computepool as cp
-from computepool import ComputeJob, ComputeJobState
-from computepool import checkpoint as save_now
+from computepool import ComputeJob, ComputeJobState, checkpoint as save_now
 from computepool.sdk.classes.compute_job import StateT
 from computepool.sdk.code import capabilities
 

@@ -12,8 +12,7 @@ from typing import ClassVar
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result

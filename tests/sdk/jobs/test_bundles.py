@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import computepool
 from computepool import JobFailed, Pool
@@ -16,8 +15,7 @@ from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX
 from computepool.sdk.errors import BadRequest, JobCancelled, ResultUnreadable
-from computepool.sdk.jobs import bundles as feeds
-from computepool.sdk.jobs import mapping
+from computepool.sdk.jobs import bundles as feeds, mapping
 from computepool.sdk.jobs.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
 from tests.sdk.fake_hub import FakeHub
 

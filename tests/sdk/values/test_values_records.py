@@ -18,8 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from computepool.protocol.values.values import DEPTH_MAX, Record, classes_in, decode, encode
 

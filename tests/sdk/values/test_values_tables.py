@@ -17,10 +17,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-from hypothesis.extra import pandas as hpd
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp, pandas as hpd
 
 from computepool.core.trust.comparison import Tolerance
 from computepool.core.trust.tolerance import same_value

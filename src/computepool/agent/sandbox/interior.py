@@ -16,8 +16,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.backends import seccomp
 from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, Status
-from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON
-from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON, Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
 from computepool.agent.sandbox.safe_paths import View
 from computepool.agent.sandbox.sandbox import Command, Sandbox

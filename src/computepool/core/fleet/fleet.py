@@ -26,8 +26,7 @@ from computepool.core.fleet.rulebook import RuleBook
 from computepool.core.fleet.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.money.market import Market, largest_card_mb
 from computepool.core.money.pricing import MILLI, PriceTable, Zone, units_of
-from computepool.core.placement.rules import NONE as NO_RULES
-from computepool.core.placement.rules import Rules
+from computepool.core.placement.rules import NONE as NO_RULES, Rules
 from computepool.core.pythons import mask_of
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.trust.reputation import NEWCOMER_SCORE

@@ -20,10 +20,8 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, roles
 from computepool.hub.identity.access import Principal
-from computepool.hub.money import credits as credit_service
-from computepool.hub.money import new_accounts
-from computepool.hub.money.payouts import payouts
-from computepool.hub.money.payouts import rows as payout_rows
+from computepool.hub.money import credits as credit_service, new_accounts
+from computepool.hub.money.payouts import payouts, rows as payout_rows
 from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
 from computepool.core.retention import ReferenceRole
-from computepool.hub.artifacts import garbage_collection, storage_quota
-from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts import garbage_collection, rows as artifact_rows, storage_quota
 from computepool.hub.artifacts.rows import ArtifactRow, KeptReference
 from computepool.hub.artifacts.storage.base import Reading, Upload
 from computepool.hub.context import Hub

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.core.words import byte_size
-from computepool.hub.artifacts import inline_rows
-from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts import inline_rows, rows as artifact_rows
 from computepool.hub.artifacts.state import StorageUsage
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx

@@ -19,8 +19,7 @@ from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.groups import groups
-from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import groups, rows as group_rows
 from computepool.hub.groups.rows import FAILED, HAS_JOB, PENDING, SUCCEEDED, GroupRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
-from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
@@ -18,12 +17,10 @@ from computepool.hub.groups.rows import ExpectedKeyRow, GroupJobRow, GroupRow, R
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, write_once
-from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs import transitions, views
+from computepool.hub.jobs import rows as job_rows, transitions, views
 from computepool.hub.jobs.running import children
 from computepool.hub.jobs.running.children import Parent
-from computepool.hub.nodes import group_homes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import group_homes, rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.hub.settlement import follow_ups
 from computepool.protocol.jobs.groups import GroupPage, GroupRequest, GroupView, ResultPage

@@ -11,8 +11,7 @@ from computepool.hub.artifacts.inline_rows import size_of
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
-from computepool.hub.groups import groups, message_rows
-from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import groups, message_rows, rows as group_rows
 from computepool.hub.groups.message_rows import MessageRow
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import rows as job_rows

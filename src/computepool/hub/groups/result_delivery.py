@@ -10,8 +10,7 @@ import json
 from computepool.core.errors import Conflict, NotFound
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.groups import rows as group_rows
-from computepool.hub.groups import summaries
+from computepool.hub.groups import rows as group_rows, summaries
 from computepool.hub.groups.rows import ARRIVED, WAITING, GroupRow
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.nodes import group_homes

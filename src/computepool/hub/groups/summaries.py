@@ -13,8 +13,7 @@ from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
-from computepool.hub.groups import groups, messages
-from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import groups, messages, rows as group_rows
 from computepool.hub.groups.rows import FAILED, PENDING, SUCCEEDED, ExpectedKeyRow, GroupJobRow, GroupRow
 from computepool.hub.identity import cursors
 from computepool.hub.identity.access import Principal

@@ -10,8 +10,7 @@ from computepool.core.resources import NodeState
 from computepool.hub.batching import Batcher
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.signing.secrets import Secrets, parse_key
 from computepool.hub.nodes import rows as node_rows

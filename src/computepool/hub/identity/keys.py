@@ -7,8 +7,7 @@ from typing import Any
 from computepool.core.errors import Conflict, Forbidden
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import Principal, Role, Scope
 from computepool.hub.identity.authenticator import KEYS_TOPIC
 from computepool.hub.identity.idempotency import Remembered, write_once

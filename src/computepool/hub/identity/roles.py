@@ -8,8 +8,7 @@ from computepool.core.errors import Conflict
 from computepool.hub.approvals import rows as approval_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import Principal, Role
 from computepool.hub.identity.authenticator import KEYS_TOPIC
 from computepool.hub.identity.rows import AccountRow

@@ -24,8 +24,7 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limited_sign_in
-from computepool.hub.identity import keys
-from computepool.hub.identity import sign_in as identity
+from computepool.hub.identity import keys, sign_in as identity
 from computepool.hub.identity.signing import rotation
 from computepool.hub.jobs import quotas
 from computepool.hub.money import new_accounts

@@ -5,8 +5,7 @@ from __future__ import annotations
 from computepool.core.errors import BadRequest, Forbidden
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import access, keys
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, keys, rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.rows import AccountRow
 from computepool.hub.identity.signing.secrets import make_key

@@ -18,8 +18,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import attempt_rows, dependency_rows, views
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows, views
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
 from computepool.hub.lookup import name_rows

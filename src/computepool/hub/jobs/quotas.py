@@ -7,8 +7,7 @@ from computepool.core.ids import make_id
 from computepool.core.money.money import format_credits
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.sign_in import account_view
 from computepool.hub.jobs import rows as job_rows

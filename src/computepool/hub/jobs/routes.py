@@ -35,8 +35,7 @@ from computepool.hub.jobs import jobs
 from computepool.hub.jobs.running import logs
 from computepool.hub.scheduling import explanations, queue_view
 from computepool.hub.settlement import cancel
-from computepool.hub.submission import resubmit
-from computepool.hub.submission import submit as submission
+from computepool.hub.submission import resubmit, submit as submission
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (

@@ -15,8 +15,7 @@ from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import OwnedAttempt, job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.snapshot import Snapshot, Unanswered, take

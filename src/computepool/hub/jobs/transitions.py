@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Reason
-from computepool.hub.jobs import attempt_rows, dependency_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, child_rows
 from computepool.hub.jobs.transactions import JobTx, job_event

@@ -8,8 +8,7 @@ from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.lookup import reference_rows as rows
-from computepool.hub.nodes import group_homes, hosts
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import group_homes, hosts, rows as node_rows
 from computepool.protocol.references import LAST, Reference, ReferenceKind
 
 _LISTED_MAX = 5  #: candidates in an error message

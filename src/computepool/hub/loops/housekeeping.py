@@ -20,8 +20,7 @@ from computepool.hub.notifications import deliveries
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import probes, unconfirmed
-from computepool.hub.trust import hardware as hardware_service
-from computepool.hub.trust import reputation, submitter_reputation
+from computepool.hub.trust import hardware as hardware_service, reputation, submitter_reputation
 
 _PRUNE_S = 600.0
 

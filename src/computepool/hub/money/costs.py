@@ -15,8 +15,7 @@ from computepool.core.words import counted
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.money import price_rows

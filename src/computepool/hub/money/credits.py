@@ -17,8 +17,7 @@ from computepool.hub.approvals import rows as approval_rows
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import POOL_ACCOUNT, Principal
 from computepool.hub.identity.idempotency import Remembered, write_once
 from computepool.hub.identity.rows import AccountRow

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.ids import id_range, is_node_id
@@ -13,8 +12,7 @@ from computepool.core.placement.hosts import Host, name_key
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
-from computepool.hub.nodes import group_homes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import group_homes, rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.jobs.jobs import HOSTS_MAX, Needs
 

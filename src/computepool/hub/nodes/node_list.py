@@ -9,8 +9,7 @@ from computepool.core.fleet.node_status import NodeStatus
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
-from computepool.hub.nodes import nodes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import nodes, rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.nodes import NodePage, NodeView
 

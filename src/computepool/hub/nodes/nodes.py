@@ -21,8 +21,7 @@ from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, authenticator
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.nodes import node_status, uptime
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import node_status, rows as node_rows, uptime
 from computepool.hub.nodes.owner import owner_rules, price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import hardware, hardware_messages, hardware_rows, reputation, reputation_rows

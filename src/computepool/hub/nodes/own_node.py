@@ -7,8 +7,7 @@ from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import access
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.nodes import known_nodes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import known_nodes, rows as node_rows
 from computepool.hub.nodes.owner import earnings
 from computepool.protocol.money.market import OwnNodeView
 

@@ -15,8 +15,7 @@ from typing import Any
 from computepool.hub.context import Hub
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.groups import groups
-from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import groups, rows as group_rows
 from computepool.hub.notifications import rows
 from computepool.hub.notifications.rows import WebhookRow
 from computepool.protocol.webhooks import PAYLOAD_VERSION

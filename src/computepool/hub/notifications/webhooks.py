@@ -10,8 +10,7 @@ from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.groups import collector, groups
-from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import collector, groups, rows as group_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, write_once
 from computepool.hub.notifications import notices, rows

@@ -8,10 +8,13 @@ from typing import Literal
 
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db.session import Connection
-from computepool.hub.observability.consistency import checkpoints as consistency_checkpoints
-from computepool.hub.observability.consistency import groups as consistency_groups
-from computepool.hub.observability.consistency import jobs as consistency
-from computepool.hub.observability.consistency import money, payouts
+from computepool.hub.observability.consistency import (
+    checkpoints as consistency_checkpoints,
+    groups as consistency_groups,
+    jobs as consistency,
+    money,
+    payouts,
+)
 from computepool.hub.observability.consistency.jobs import Finder
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 

@@ -17,8 +17,7 @@ from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import Anyone, HubDep, refuse_cross_site, set_cookie
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.rate_limit import limited_sign_in
-from computepool.hub.identity import keys
-from computepool.hub.identity import sign_in as identity
+from computepool.hub.identity import keys, sign_in as identity
 from computepool.hub.observability import events, queries
 from computepool.protocol.accounts import SignInRequest
 

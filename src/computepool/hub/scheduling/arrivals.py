@@ -26,8 +26,7 @@ from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transactions import JobTx
-from computepool.hub.nodes import group_homes, mesh_version, uptime_rows
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import group_homes, mesh_version, rows as node_rows, uptime_rows
 from computepool.hub.nodes.owner import owner_rules, price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases

@@ -9,13 +9,11 @@ from computepool.core.fleet.node_status import Departure
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
-from computepool.hub.identity import authenticator
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import authenticator, rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs.transactions import JobTx
-from computepool.hub.nodes import nodes, own_node
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import nodes, own_node, rows as node_rows
 from computepool.hub.scheduling import leases
 from computepool.hub.settlement import after_commit, follow_ups
 from computepool.protocol.money.market import OwnNodeView

@@ -27,8 +27,7 @@ from computepool.hub.clock import Clock
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import Lane, LiveAttempt
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.queue import NewJobs
 from computepool.hub.jobs.rows import LeasedJob
 from computepool.hub.jobs.running import checkpoints

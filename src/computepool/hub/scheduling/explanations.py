@@ -12,8 +12,7 @@ from computepool.core.words import counted, duration
 from computepool.hub.context import Hub
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import jobs, views
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import jobs, rows as job_rows, views
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility
 from computepool.protocol.jobs.jobs import (

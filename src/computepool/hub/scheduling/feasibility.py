@@ -11,8 +11,7 @@ from computepool.core.placement.explain import Explanation
 from computepool.core.resources import Requirements, Shape
 from computepool.hub.context import Hub
 from computepool.hub.fleet.shapes import shape_of
-from computepool.hub.nodes import group_homes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import group_homes, rows as node_rows
 from computepool.protocol.nodes.nodes import Profile
 
 _AWAY_MAX = 50  #: nodes that are offline and compared with the job

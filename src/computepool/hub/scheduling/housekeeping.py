@@ -6,8 +6,7 @@ from computepool.hub.artifacts import garbage_collection
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.nodes import known_nodes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import known_nodes, rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
 
 

@@ -10,8 +10,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.jobs import attempt_rows, transitions
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows, transitions
 from computepool.hub.jobs.attempt_rows import OwnedAttempt, job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows

@@ -12,8 +12,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.running import usage
 from computepool.hub.jobs.transactions import job_event
 from computepool.hub.nodes import group_homes, own_node

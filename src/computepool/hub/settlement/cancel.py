@@ -5,8 +5,7 @@ from __future__ import annotations
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
 from computepool.hub.context import Hub
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import jobs, transitions, views
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import jobs, rows as job_rows, transitions, views
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx
 from computepool.hub.settlement import follow_ups

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from computepool.hub.context import Hub
-from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs import transactions, transitions
+from computepool.hub.jobs import rows as job_rows, transactions, transitions
 from computepool.hub.jobs.transactions import JobTx, Settlement
 from computepool.hub.settlement import after_commit, hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, recheck_rows, rechecks, violations

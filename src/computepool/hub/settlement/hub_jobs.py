@@ -18,8 +18,7 @@ from computepool.core.trust.verification import Mode
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.clock import new_id
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx

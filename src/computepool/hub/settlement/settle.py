@@ -22,14 +22,12 @@ from computepool.core.jobs.lifecycle import (
 )
 from computepool.core.trust.reputation import FAULT_ACTION, NARROW_ACTION, REFUTED_ACTION
 from computepool.core.trust.verification import Ruling, VerificationVerdict, parse
-from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.context import Hub
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs import attempt_rows, transitions
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows, transitions
 from computepool.hub.jobs.attempt_rows import OwnedAttempt, job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, migration, usage

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from computepool.core.ids import make_id
-from computepool.core.money import ledger, pricing
-from computepool.core.money import terms as core_terms
+from computepool.core.money import ledger, pricing, terms as core_terms
 from computepool.core.money.pricing import PriceTable
 from computepool.core.money.terms import Terms
 from computepool.core.placement.outlook import OfferGroup, Outlook, outlook, percentile

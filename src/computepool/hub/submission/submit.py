@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
 from computepool.core.money.terms import Terms
-from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
 from computepool.hub.clock import new_ids
 from computepool.hub.context import Hub
@@ -21,8 +20,7 @@ from computepool.hub.groups import collector
 from computepool.hub.identity import idempotency
 from computepool.hub.identity.access import Principal, may_manage
 from computepool.hub.identity.idempotency import Remembered, once
-from computepool.hub.jobs import dependency_rows, quotas
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import dependency_rows, quotas, rows as job_rows
 from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.jobs.queue import NewJobs
 from computepool.hub.jobs.running import children

@@ -17,8 +17,7 @@ from datetime import tzinfo
 from typing import Any
 
 from computepool.protocol.values import values_arrow
-from computepool.protocol.values.values_arrow import Read as _Read
-from computepool.protocol.values.values_arrow import Unsendable, library
+from computepool.protocol.values.values_arrow import Read as _Read, Unsendable, library
 
 _Inner = Callable[[Any, str], Any]
 _FREQ_CHARS_MAX = 40

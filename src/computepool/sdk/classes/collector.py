@@ -30,8 +30,7 @@ from computepool.sdk.client.sizes import batches
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
 from computepool.sdk.errors import BadRequest, NotFound
-from computepool.sdk.jobs.notify import group_text
-from computepool.sdk.jobs.notify import notify as show_notification
+from computepool.sdk.jobs.notify import group_text, notify as show_notification
 from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Executor, Future, wait as wait_for
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.core.jobs.lifecycle import JobState

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,

@@ -21,14 +21,12 @@ from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.db.tables import attempts
-from computepool.hub.db.tables import jobs as job_table
+from computepool.hub.db.tables import attempts, jobs as job_table
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.queue import Queue
-from computepool.hub.money import credits as money
-from computepool.hub.money import holds, new_accounts
+from computepool.hub.money import credits as money, holds, new_accounts
 from computepool.hub.money.payouts import payout_rounds, payouts
 from computepool.hub.observability.invariants import check_all
 from computepool.hub.scheduling import leases

@@ -17,8 +17,7 @@ from computepool.core.jobs.checkpoints import Checkpoint, Link, Refusal
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.money.pricing import affordable_ms, charge_of
 from computepool.core.trust.reputation import FAULT_ACTION
-from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
@@ -33,8 +32,7 @@ from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.transactions import JobTx, attempt_event, lock_attempt, write
 from computepool.hub.money import holds
 from computepool.hub.money.holds import RunCharge
-from computepool.hub.nodes import group_homes, hosts
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import group_homes, hosts, rows as node_rows
 from computepool.hub.snapshot import take_for
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.jobs import CheckpointView, OutputFile

@@ -21,8 +21,7 @@ from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import child_rows

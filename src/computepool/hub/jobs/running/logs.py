@@ -14,8 +14,7 @@ from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import LogRow
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import NodePrincipal, Principal
-from computepool.hub.jobs import attempt_rows, jobs
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, jobs, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt, OwnedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx, write

@@ -12,8 +12,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.fleet.registry import LiveAttempt, NodeSession
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import attempt_rows, jobs
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import attempt_rows, jobs, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import usage_rows

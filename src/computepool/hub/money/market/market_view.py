@@ -12,8 +12,7 @@ from computepool.core.money.pricing import PPM, Economy, PriceTable, Zone
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
-from computepool.hub.money.market import rows as market_rows
-from computepool.hub.money.market import spot_prices
+from computepool.hub.money.market import rows as market_rows, spot_prices
 from computepool.hub.money.market.rows import Count, SpotRow, SpotStep
 from computepool.protocol.money.market import (
     CeilingLevel,

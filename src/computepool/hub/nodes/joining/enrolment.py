@@ -20,12 +20,10 @@ from computepool.core.trust.reputation import ENROLLED_ACTION, heir_of
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import authenticator, sign_in
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import authenticator, rows as account_rows, sign_in
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.rows import AccountRow, CodeRow
-from computepool.hub.nodes import mesh_version
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import mesh_version, rows as node_rows
 from computepool.hub.nodes.joining import progress
 from computepool.hub.nodes.joining.progress import CODE_ID, ENROL, JOIN
 from computepool.hub.nodes.rows import NodeRow

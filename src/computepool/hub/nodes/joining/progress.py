@@ -14,12 +14,10 @@ from computepool.core.isolation import Level
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.session import Connection
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.rows import CodeRow
-from computepool.hub.nodes import nodes
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import nodes, rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.local_address import is_loopback, is_wildcard
 from computepool.protocol.nodes.joining import JoinCommand, JoinedNode, JoinStatus, JoinStep

@@ -19,8 +19,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.money import ledger_rows
 from computepool.hub.money.market import rows as market_rows
 from computepool.hub.money.market.rows import SpotRow
-from computepool.hub.nodes import node_status
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import node_status, rows as node_rows
 from computepool.hub.nodes.owner import price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import hardware, hardware_rows

@@ -10,8 +10,7 @@ from computepool.core.words import memory_size
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.fleet.registry import NodeSession
-from computepool.hub.identity import access
-from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow

@@ -15,8 +15,7 @@ from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.nodes import node_status
-from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes import node_status, rows as node_rows
 from computepool.hub.observability.live import rows as mesh_rows
 from computepool.hub.observability.live.memory import MeshMemory, NodeFacts, NodeLine, RemoteNode
 from computepool.hub.observability.live.rows import MINUTE_MS, NodeElsewhere, SettledMinute

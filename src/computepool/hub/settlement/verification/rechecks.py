@@ -15,8 +15,7 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import PADDED_ACTION, RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy, VerificationVerdict
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs import views
+from computepool.hub.jobs import rows as job_rows, views
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transactions import JobTx, attempt_event
 from computepool.hub.money import holds

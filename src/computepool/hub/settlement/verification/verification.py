@@ -16,8 +16,7 @@ from computepool.core.trust.reputation import NARROW_ACTION, PADDED_ACTION, REFU
 from computepool.core.trust.verification import CHECK_QUORUM, Decision, Mode, Ruling, VerificationVerdict, parse
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
-from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs import transitions
+from computepool.hub.jobs import rows as job_rows, transitions
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints
 from computepool.hub.jobs.transactions import JobTx, attempt_event, job_event
