@@ -1,8 +1,8 @@
 """The cost of nodes to the hub: enrolment, parked polls, and the return of all nodes after a restart of the hub.
 
-Rates are those of this machine, which also runs the simulated nodes. CPU time is that of the whole hub, including about
-3 ms per second without any node. The notes give the time on the machine of `REFERENCE_S` (hub_cost.py), by a fixed piece of
-work that is measured meanwhile.
+Rates are those of this machine, which also runs the simulated nodes. CPU time is that of the whole hub; the time of a poll is
+without what the hub spends while it has no node, which is measured first. The notes give the time on the machine of
+`REFERENCE_S` (hub_cost.py), by a fixed piece of work that is measured meanwhile.
 
 The last size is limited by the open files of one process: a connection is a file on both sides, and there are two processes
 of nodes.
@@ -92,12 +92,20 @@ def _enrol(hub: HubProcess, nodes: SimulatedNodes, code: str, *, here: int, want
     )
 
 
-def _parked(hub: HubProcess, nodes: SimulatedNodes, here: int) -> list[Figure]:
+def _idle(hub: HubProcess) -> float:
+    """CPU seconds per second of a hub without nodes."""
+    time.sleep(_SETTLE_S)
+    cpu, began = cpu_s(hub.pid), time.perf_counter()
+    time.sleep(MEASURE_S)
+    return (cpu_s(hub.pid) - cpu) / (time.perf_counter() - began)
+
+
+def _parked(hub: HubProcess, nodes: SimulatedNodes, here: int, *, idle: float) -> list[Figure]:
     time.sleep(_SETTLE_S + INTERVAL_S)  # until all have polled once on the connection that they keep
     cpu, seen, began = cpu_s(hub.pid), nodes.counts(), time.perf_counter()
     slowness = _slowness(MEASURE_S)
     spent_s, found, took_s = cpu_s(hub.pid) - cpu, nodes.counts() - seen, time.perf_counter() - began
-    each_us = spent_s / max(1, found.polls) * 1e6
+    each_us = (spent_s - idle * took_s) / max(1, found.polls) * 1e6
     polls = f"{found.polls / took_s:,.0f} polls a second, {found.failures} failed"
     note = f"{each_us / slowness:.0f} µs at the speed of reference; {polls}"
     return [
@@ -149,11 +157,12 @@ def run() -> list[Figure]:
         ) as hub,
         SimulatedNodes(hub.port) as nodes,
     ):
-        code, here, empty = _code(hub), 0, rss_bytes(hub.pid)
+        code, here, empty, idle = _code(hub), 0, rss_bytes(hub.pid), _idle(hub)
+        figures.append(Figure("hub CPU without nodes, of a core", 100 * idle, "%", lower_is_better=True))
         for wanted in _sizes():
             figures.append(_enrol(hub, nodes, code, here=here, wanted=wanted))
             here = wanted
-            figures += _parked(hub, nodes, here)
+            figures += _parked(hub, nodes, here, idle=idle)
             if here == LISTED:
                 figures += _lists(hub)
         grown = (rss_bytes(hub.pid) - empty) / here / 1024

@@ -34,7 +34,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes(calls=5_000, processes=1_000, singles=100, rounds=3)
+FULL = Sizes(calls=5_000, processes=1_000, singles=300, rounds=3)
 QUICK = Sizes(calls=200, processes=50, singles=10, rounds=1)
 
 
