@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.table import Figure
 
-MODULES = ("allocation", "nodes", "hub_cost", "throughput", "groups", "artifacts", "money", "sandboxes")
+MODULES = ("allocation", "nodes", "hub_cost", "throughput", "commands", "groups", "artifacts", "money", "sandboxes")
 #: These take minutes, and are only measured on request.
 LONG_MODULES = ("growth",)
 
@@ -24,6 +24,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "nodes": {"SIZES": (100, 300), "LISTED": 300, "LISTINGS": 3, "MEASURE_S": 3.0, "INTERVAL_S": 1.0},
         "growth": {"FINISHED": (500, 5_000), "QUEUED": 2_000, "FUNCTIONS": 500},
         "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
+        "commands": {"TIMES": 3},
         "groups": {"ITEMS": 2_000, "SINGLES": 500, "ROUNDS": 1},
         "artifacts": {"MEGABYTES": 256, "ROUNDS": 1},
         "money": {"FUNCTIONS": 500, "SETTLEMENTS": 2_000, "ROUNDS": 1},
@@ -36,6 +37,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "nodes": {"SIZES": (4, 8), "LISTED": 8, "LISTINGS": 1, "MEASURE_S": 0.5, "INTERVAL_S": 0.2},
         "growth": {"FINISHED": (20, 60), "QUEUED": 10, "FUNCTIONS": 20},
         "throughput": {"FUNCTIONS": 20, "COMMANDS": 5, "BOXED_COMMANDS": 2, "SINGLES": 2},
+        "commands": {"TIMES": 1},
         "groups": {"ITEMS": 200, "SINGLES": 20, "ROUNDS": 1},
         "artifacts": {"MEGABYTES": 8, "ROUNDS": 1},
         "money": {"FUNCTIONS": 20, "SETTLEMENTS": 50, "ROUNDS": 1},

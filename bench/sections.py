@@ -27,6 +27,7 @@ LIMITS_S = {
     "nodes": 300.0,
     "growth": 1_500.0,
     "throughput": 100.0,
+    "commands": 60.0,
     "groups": 60.0,
     "artifacts": 90.0,
     "money": 120.0,
