@@ -67,7 +67,7 @@ async def test_results_are_all_found_however_one_asks(any_hub: HubDouble) -> Non
 
 @pytest.mark.soak
 async def test_a_result_at_another_hub_ends_the_wait(tmp_path: Path, migrated_url: str) -> None:
-    async with two_hubs(tmp_path, migrated_url, FakeClock()) as (a, b):
+    async with two_hubs(tmp_path, migrated_url, clock=FakeClock()) as (a, b):
         node, group, after = await b.node(), await make_group(b.admin), 0
         for _ in range(3):
             asked = a.admin.get(f"/groups/{group}/results", params={"after": after, "wait_ms": 20_000})

@@ -144,7 +144,7 @@ async def results(hub: Hub, principal: Principal, group_id: str, *, after: int, 
     async def look() -> tuple[list[JobResult], bool]:
         watch = hub.signals.watch(_topic(group_id))
         try:
-            found, complete = hub.store.read_now(load)
+            found, complete = await hub.store.read(load)
         except BaseException:
             watch.close()
             raise

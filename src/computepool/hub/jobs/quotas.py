@@ -20,12 +20,12 @@ _RETRY_S = 60
 
 
 async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
-    """Count a submission, or refuse it. If nothing is submitted after all, `give_back` undoes this.
+    """Count a submission until `end_submission`, or refuse it.
 
     The database is asked only if the estimate, which never shrinks by itself, says no.
     """
     use = hub.jobs.quota_uses.get(account_id)
-    if use is None or _excess(use, jobs, cost):
+    if use is None or _excess(hub, account_id, use, jobs=jobs, cost=cost):
         use = await _count(hub, account_id)
     if cost > use.cost_max:
         raise BadRequest(
@@ -33,26 +33,31 @@ async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
             f"{format_credits(use.cost_max)} a day.",
             field="max_price",
         )
-    if problem := _excess(use, jobs, cost):
+    if problem := _excess(hub, account_id, use, jobs=jobs, cost=cost):
         raise RateLimited(problem, retry_after_s=_RETRY_S)
-    use.jobs += jobs
-    use.cost += cost
+    hub.jobs.submitting_jobs[account_id] += jobs
+    hub.jobs.submitting_cost[account_id] += cost
 
 
-def give_back(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
-    use = hub.jobs.quota_uses.get(account_id)
-    if use is not None:
-        use.jobs -= jobs
-        use.cost -= cost
+def end_submission(hub: Hub, account_id: str, *, jobs: int, cost: int, is_kept: bool) -> None:
+    for submitting, amount in ((hub.jobs.submitting_jobs, jobs), (hub.jobs.submitting_cost, cost)):
+        submitting[account_id] -= amount
+        if not submitting[account_id]:
+            del submitting[account_id]
+    if is_kept and (use := hub.jobs.quota_uses.get(account_id)) is not None:
+        use.jobs += jobs
+        use.cost += cost
 
 
-def _excess(use: QuotaUse, jobs: int, cost: int) -> str:
-    if use.jobs + jobs > use.jobs_max:
-        return f"Your account may have {use.jobs_max} unfinished jobs at once; it has {use.jobs}."
-    if cost and use.cost + cost > use.cost_max:
+def _excess(hub: Hub, account_id: str, use: QuotaUse, *, jobs: int, cost: int) -> str:
+    open_jobs = use.jobs + hub.jobs.submitting_jobs[account_id]
+    spent = use.cost + hub.jobs.submitting_cost[account_id]
+    if open_jobs + jobs > use.jobs_max:
+        return f"Your account may have {use.jobs_max} unfinished jobs at once; it has {open_jobs}."
+    if cost and spent + cost > use.cost_max:
         return (
             f"Your account may spend {format_credits(use.cost_max)} credits a day; the jobs of the last 24 hours "
-            f"cost or hold {format_credits(use.cost)} and these would hold {format_credits(cost)}."
+            f"cost or hold {format_credits(spent)} and these would hold {format_credits(cost)}."
         )
     return ""
 

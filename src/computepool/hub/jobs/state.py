@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 
 from computepool.core.series import Series
@@ -16,7 +17,7 @@ _SEARCHES_MAX = 2
 
 @dataclass(slots=True, kw_only=True)
 class QuotaUse:
-    """An upper estimate of what an account uses of its quotas."""
+    """What an account uses of its quotas: as last counted, plus what was submitted since."""
 
     jobs: int  #: unfinished
     cost: int  #: of the jobs of the last day, in microcredits; of unfinished ones, their holds
@@ -44,6 +45,9 @@ class JobsState:
     queue: Queue
     run_lengths: RunLengths = field(default_factory=RunLengths)
     quota_uses: dict[str, QuotaUse] = field(default_factory=dict)  #: by account
+    #: By account: jobs and cost of submissions that are being written. Apart from the uses, which may be counted anew.
+    submitting_jobs: Counter[str] = field(default_factory=Counter)
+    submitting_cost: Counter[str] = field(default_factory=Counter)
     usages: dict[str, WatchedAttempt] = field(default_factory=dict)  #: by attempt
     #: Queries that read rows one by one take turns.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX))

@@ -106,15 +106,11 @@ class Dispatcher:
         """Insert these jobs, and in the same transaction lease those that fit somewhere now; the others are queued.
 
         `insert` returns its reply, and whether that is about these jobs or an earlier request. None: nothing was done, so the
-        jobs are to be inserted first and placed by a round.
+        jobs are to be inserted first and placed by a round. Not to be cancelled: what is committed must reach its node.
         """
         busy = self._queue.placing.locked() or self._hub.process.stopping
         if busy or len(new.job_ids) > _SUBMITTED_MAX:
             return None
-        # The client may disconnect, but what is committed must reach its node.
-        return await asyncio.shield(self._submit(new, insert))
-
-    async def _submit(self, new: NewJobs, insert: Callable[[Tx], tuple[T, bool]]) -> tuple[T, bool] | None:
         async with self._queue.placing:
             self._queue.submitted(new)
             places = self._choose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -42,15 +43,14 @@ async def submit(
     try:
         request = await mesh_version.resolve_request(hub, principal.account_id, request)
         submission, warning = await _prepare(hub, principal, request, parent=parent)
-        written = await _write(hub, submission, remembered)
+        # The client may disconnect, but what is committed must be counted and reach a node.
+        reply = await asyncio.shield(_write(hub, submission, remembered))
     except ComputePoolError:
         # If the same request was answered before, its host or all nodes that could run it may have gone since.
         if (known := await idempotency.find(hub, remembered, model=SubmitReply)) is not None:
             return known
         raise
-    if written.is_fresh and not written.is_queued:
-        await _enqueue(hub, submission)
-    return written.reply.model_copy(update={"warning": warning}) if warning else written.reply
+    return reply.model_copy(update={"warning": warning}) if warning else reply
 
 
 async def submit_children(
@@ -120,7 +120,7 @@ class _Written(NamedTuple):
     is_queued: bool  #: or leased already
 
 
-async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> _Written:
+async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> SubmitReply:
     """Within the account's quotas, which count the submission from now on, or no longer if nothing is written."""
     account, size = submission.principal.account_id, submission.size
     jobs, cost = len(submission.job_ids), submission.terms.hold_total
@@ -133,9 +133,11 @@ async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> _
         fresh = written.is_fresh
     finally:
         storage_quota.end_submission(hub, account, size=size, is_kept=fresh)
-        if reserved and not fresh:
-            quotas.give_back(hub, account, jobs=jobs, cost=cost)
-    return written
+        if reserved:
+            quotas.end_submission(hub, account, jobs=jobs, cost=cost, is_kept=fresh)
+    if fresh and not written.is_queued:
+        await _enqueue(hub, submission)
+    return written.reply
 
 
 async def _insert(hub: Hub, submission: _Submission, remembered: Remembered) -> _Written:
