@@ -19,26 +19,7 @@ from computepool.hub.identity import rows as account_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from tests.hub.db.conftest import MakeStore
-
-
-class Gate:
-    """Holds the writer in one unit, so that the writes behind it surely share the next transaction."""
-
-    def __init__(self, store: Store) -> None:
-        self._open = threading.Event()
-        self._entered = threading.Event()
-        self._held = asyncio.ensure_future(store.write(self._unit))
-
-    def _unit(self, _tx: Tx) -> None:
-        self._entered.set()
-        self._open.wait(30)
-
-    async def closed(self) -> None:
-        await asyncio.to_thread(self._entered.wait, 30)
-
-    async def open(self) -> None:
-        self._open.set()
-        await self._held
+from tests.hub.writer_gate import Gate
 
 
 def names(connection: Connection) -> set[str]:

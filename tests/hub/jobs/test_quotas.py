@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
 
-from computepool.hub.db.session import Tx
 from computepool.testing.hub import HubDouble
-from computepool.testing.waiting import eventually
 from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import body, submit
 from tests.hub.working import me
+from tests.hub.writer_gate import Gate
 
 hub = hub_fixture()
 MISSING = {"spec": {"inputs": [{"name": "x", "digest": "0" * 64, "size": 1}]}}
@@ -29,28 +25,6 @@ async def sam(hub: HubDouble) -> httpx2.AsyncClient:
     return sam
 
 
-@asynccontextmanager
-async def busy_writer(hub: HubDouble) -> AsyncIterator[Callable[..., Awaitable[None]]]:
-    """The writer is held until the block has ended. Yields a function that returns when all of these requests wait for it, or
-    have ended."""
-    store, held, go = hub.hub.store, threading.Event(), threading.Event()
-
-    def hold(_tx: Tx) -> None:
-        held.set()
-        go.wait(60)
-
-    async def all_wait(*requests: asyncio.Task[int]) -> None:
-        await eventually(lambda: store._queue.qsize() + sum(request.done() for request in requests) == len(requests))
-
-    holding = asyncio.create_task(store.write(hold))
-    await eventually(held.is_set)
-    try:
-        yield all_wait
-    finally:
-        go.set()
-        await holding
-
-
 async def code(sam: httpx2.AsyncClient, **fields: Any) -> int:
     return (await sam.post("/jobs", json=body(**fields))).status_code
 
@@ -58,9 +32,9 @@ async def code(sam: httpx2.AsyncClient, **fields: Any) -> int:
 async def test_refused_submissions_that_come_together_leave_the_count_as_it_was(
     hub: HubDouble, sam: httpx2.AsyncClient
 ) -> None:
-    async with busy_writer(hub) as all_wait:
+    async with Gate(hub.hub.store) as gate:
         together = [asyncio.create_task(code(sam, items=100, **MISSING)) for _ in range(3)]
-        await all_wait(*together)
+        await gate.all_wait(*together)
     assert sorted(await asyncio.gather(*together)) == [422, 429, 429]
     await submit(sam, items=100)
     assert await code(sam, items=51) == 429
@@ -69,9 +43,9 @@ async def test_refused_submissions_that_come_together_leave_the_count_as_it_was(
 
 async def test_submissions_whose_callers_leave_count(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     await submit(sam)
-    async with busy_writer(hub) as all_wait:
+    async with Gate(hub.hub.store) as gate:
         leaving = asyncio.create_task(code(sam, items=140))
-        await all_wait(leaving)
+        await gate.all_wait(leaving)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
     assert await code(sam, items=10) == 429

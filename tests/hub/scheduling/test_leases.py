@@ -26,6 +26,7 @@ from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.fixtures import two_hubs
 from tests.hub.submitting import job, state, submit
+from tests.hub.writer_gate import Gate
 
 LEASE_MS = 60_000
 
@@ -38,6 +39,40 @@ async def sweep(hub: HubDouble) -> None:
 
 async def tries(hub: HubDouble, job_id: str) -> list[str]:
     return [one["state"] for one in (await job(hub.admin, job_id))["tries"]]
+
+
+async def test_a_node_that_speaks_while_its_silence_is_recorded_is_online(tmp_path: Path, clock: FakeClock) -> None:
+    async with running_hub(tmp_path, clock=clock, sweep_s=10_000) as hub:
+        node = await hub.node()
+        clock.advance(61_000)
+        async with Gate(hub.hub.store) as gate:
+            dropping = asyncio.create_task(housekeeping.drop_silent(hub.hub))
+            await gate.all_wait(dropping)
+            await node.poll(wait_ms=0)
+        await dropping
+        assert hub.hub.nodes.registry.get(node.node_id) is not None
+        page = (await hub.admin.get("/events", params={"node_id": node.node_id, "limit": 500})).json()
+        states = [event["action"] for event in page["events"] if event["action"] in ("node.offline", "node.online")]
+        assert states[-2:] == ["node.offline", "node.online"]
+
+
+async def test_jobs_of_expired_leases_wait_again_even_if_the_round_fails_later(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise Unavailable("The database went away.", retry_after_s=1)
+
+    async with running_hub(tmp_path, clock=clock, sweep_s=10_000) as hub:
+        node = await hub.node()
+        [job_id] = await submit(hub.admin)
+        await node.take()
+        clock.advance(61_000)
+        await housekeeping.drop_silent(hub.hub)
+        monkeypatch.setattr("computepool.hub.jobs.rows.overdue_jobs", fail)
+        with pytest.raises(Unavailable):
+            await leases.expire_overdue(hub.hub)
+        assert await state(hub.admin, job_id) == "queued"
+        assert job_id in hub.hub.jobs.queue.backlog
 
 
 async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(tmp_path: Path, clock: FakeClock) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import hub_fixture, two_hubs
 from tests.hub.submitting import submit
 from tests.hub.working import got
+from tests.hub.writer_gate import Gate
 
 QUIET: dict[str, Any] = {"tick_s": 1_000, "sweep_s": 10_000, "retier_round_s": 10_000, "verify": "none"}
 RULES: dict[str, Any] = {"retier_jobs": 6, "measure_history": 2}
@@ -97,6 +100,33 @@ async def test_a_node_is_asked_soon_after_its_first_word_and_then_at_random(pool
     assert 12 * 3_600_000 <= wait_ms <= 36 * 3_600_000
     node.measurement = ""
     assert await asked(pool, node) == ""  # one is enough for today
+
+
+async def test_a_node_that_leaves_while_its_measurement_is_stored_stays_away(pool: HubDouble) -> None:
+    node = await pool.node(**CARD)
+    assert await asked(pool, node)
+    async with Gate(pool.hub.store) as gate:
+        measuring = asyncio.create_task(node.measured(cpu=1_000, gflops=[SLOW]))
+        await gate.all_wait(measuring)
+        pool.hub.nodes.registry.on_node_lost(node.node_id)
+    assert (await measuring).status_code == 200
+    assert pool.hub.nodes.registry.fleet.get(node.node_id) is None
+
+
+async def test_run_times_that_are_judged_while_a_measurement_is_stored_are_kept(pool: HubDouble) -> None:
+    node = await pool.node(**CARD)
+    assert await asked(pool, node)
+    session = pool.hub.nodes.registry.get(node.node_id)
+    assert session is not None
+    session.truth = replace(session.truth, cpu_cap="cpu-slow", capped_until_ms=1)
+    async with Gate(pool.hub.store) as gate:
+        measuring = asyncio.create_task(node.measured(cpu=1_000, gflops=[HONEST]))
+        await gate.all_wait(measuring)
+        lifting = asyncio.create_task(hardware.lift_caps(pool.hub))
+    await lifting
+    assert (await measuring).status_code == 200
+    assert session.truth.measured_at_ms
+    assert session.truth.cpu_cap is None
 
 
 async def test_an_answer_counts_once_and_only_if_it_was_asked_for(pool: HubDouble) -> None:

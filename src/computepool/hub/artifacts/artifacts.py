@@ -296,8 +296,6 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
     """Drop the caller's references and unfinished upload. The bytes go when nothing else refers to them."""
     account = principal.account_id
     unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, account)
-    if unfinished:
-        await hub.process.in_thread(hub.artifacts.blobs.drop_upload, digest, account)
 
     def unit(tx: Tx) -> list[str]:
         used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
@@ -309,5 +307,8 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
             raise NotFound("There is no such artifact, or it is not yours.")
         return artifact_rows.drop_unused(tx, [digest])
 
-    await garbage_collection.erase(hub, await hub.store.write(unit))
+    unused = await hub.store.write(unit)
+    if unfinished:
+        await hub.process.in_thread(hub.artifacts.blobs.drop_upload, digest, account)
+    await garbage_collection.erase(hub, unused)
     hub.artifacts.usage.pop(account, None)

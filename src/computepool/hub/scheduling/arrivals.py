@@ -64,6 +64,13 @@ async def arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile
 
 async def _admit(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSession | Exception]:
     stored, settlement = await follow_ups.write(hub, partial(_record, arrivals=arrivals))
+    try:
+        return await _register_all(hub, arrivals, stored=stored)
+    finally:
+        await after_commit.follow(hub, settlement)
+
+
+async def _register_all(hub: Hub, arrivals: list[NodeDescription], *, stored: _Stored) -> list[NodeSession | Exception]:
     digests = {attempt.spec_digest for live in stored.live.values() for attempt in live}
     specs = await hub.jobs.specs.load(digests)
     found: list[NodeSession | Exception] = []
@@ -76,7 +83,6 @@ async def _admit(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSession 
     await refresh(hub, sessions)
     for session in sessions:
         session.home_due = session.home_due or bool(session.result_deliveries)
-    await after_commit.follow(hub, settlement)
     return found
 
 

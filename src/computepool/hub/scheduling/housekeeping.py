@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from computepool.hub.artifacts import garbage_collection
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -29,9 +31,17 @@ async def drop_silent(hub: Hub) -> None:
     await hub.store.write(unit)
     still = {id(session) for session in hub.nodes.registry.silent(hub.now_ms())}
     for session in lost:
-        if id(session) in still:  # the node may have spoken during the write
+        if id(session) in still:
             hub.nodes.registry.on_node_lost(session.node_id)
+    if back := sorted(session.node_id for session in lost if id(session) not in still):
+        await hub.store.write(partial(_note_online, owners={node_id: owners[node_id] for node_id in back}))
     await known_nodes.refresh(hub)  # they may come back and could confirm results
+
+
+def _note_online(tx: Tx, *, owners: dict[str, str]) -> None:
+    """These nodes spoke while it was written that they are silent."""
+    for node_id, owner in owners.items():
+        tx.emit(actor=node_id, action="node.online", node_id=node_id, account_id=owner)
 
 
 async def note_key_use(hub: Hub) -> None:

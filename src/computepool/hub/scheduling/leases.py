@@ -98,8 +98,19 @@ def _renew(tx: Tx, part: list[tuple[str, int, list[str]]], *, lease_ms: int) -> 
 
 async def expire_overdue(hub: Hub) -> None:
     """End attempts whose leases ended, whichever hub gave them, and jobs that waited for too long."""
-    now_ms = hub.now_ms()
     settlements: list[Settlement] = []
+    try:
+        await _expire_attempts(hub, settlements)
+        await _expire_waiting(hub, settlements)
+    finally:
+        for (
+            settlement
+        ) in settlements:  # not before: a requeued job that has waited for too long must not be placed first
+            await after_commit.follow(hub, settlement)
+
+
+async def _expire_attempts(hub: Hub, settlements: list[Settlement]) -> None:
+    now_ms = hub.now_ms()
     rows = await hub.store.read(
         lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
     )
@@ -108,6 +119,10 @@ async def expire_overdue(hub: Hub) -> None:
     if ids:
         _, settlement = await follow_ups.write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
         settlements.append(settlement)
+
+
+async def _expire_waiting(hub: Hub, settlements: list[Settlement]) -> None:
+    now_ms = hub.now_ms()
     stale = await hub.store.read(lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH))
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
     stranded = await hub.store.read(
@@ -117,8 +132,6 @@ async def expire_overdue(hub: Hub) -> None:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
         _, settlement = await follow_ups.write(hub, expire)
         settlements.append(settlement)
-    for settlement in settlements:  # not before: a requeued job that has waited for too long must not be placed first
-        await after_commit.follow(hub, settlement)
 
 
 def _recently_renewed(hub: Hub, now_ms: int) -> set[str]:

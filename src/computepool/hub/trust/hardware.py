@@ -95,6 +95,11 @@ def _next_due_ms(hub: Hub) -> int:
 async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> HardwareView:
     if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The measurement is not signed with this node's key.")
+    async with hub.trust.deciding:
+        return await _receive(hub, node, report)
+
+
+async def _receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> HardwareView:
     session = hub.nodes.registry.get(node.node_id)
     if session is None or not session.measure or report.id != session.measure:
         raise Conflict("This measurement was not requested, so it does not count.", field="id")
@@ -159,15 +164,16 @@ async def judge_runs(hub: Hub) -> None:
     """Compare the noted runs, and judge their nodes."""
     runs, hub.trust.runs = hub.trust.runs, []
     touched: set[str] = set()
-    for number, run in enumerate(runs):
-        if number % _RUNS_AT_ONCE == _RUNS_AT_ONCE - 1:
-            await asyncio.sleep(0)  # let polls run
-        if _compare(hub, run):
-            touched.add(run.node_id)
-    for node_id in sorted(touched):
-        if (session := hub.nodes.registry.get(node_id)) is not None:
-            await _judge(hub, session)
-    await _save_relative_speeds(hub, touched)
+    async with hub.trust.deciding:
+        for number, run in enumerate(runs):
+            if number % _RUNS_AT_ONCE == _RUNS_AT_ONCE - 1:
+                await asyncio.sleep(0)  # let polls run
+            if _compare(hub, run):
+                touched.add(run.node_id)
+        for node_id in sorted(touched):
+            if (session := hub.nodes.registry.get(node_id)) is not None:
+                await _judge(hub, session)
+        await _save_relative_speeds(hub, touched)
 
 
 def _compare(hub: Hub, run: TimedRun) -> bool:
@@ -228,11 +234,14 @@ def _lower(hub: Hub, session: NodeSession, *, cards: bool, speed: RelativeSpeed)
 async def lift_caps(hub: Hub) -> None:
     """Try the claim again some time after run times lowered a tier: machines are repaired, or cooled better."""
     now_ms = hub.now_ms()
-    for session in hub.nodes.registry.sessions:
-        if 0 < session.truth.capped_until_ms <= now_ms:
-            free = dataclasses.replace(session.truth, cpu_cap=None, gpu_cap=None, capped_until_ms=0)
-            truth = rules.decide(free, session.claimed, now_ms=now_ms)
-            await _record(hub, session, dataclasses.replace(truth, reason=hardware_messages.TRIED_AGAIN), actor="hub")
+    async with hub.trust.deciding:
+        for session in hub.nodes.registry.sessions:
+            if 0 < session.truth.capped_until_ms <= now_ms:
+                free = dataclasses.replace(session.truth, cpu_cap=None, gpu_cap=None, capped_until_ms=0)
+                truth = dataclasses.replace(
+                    rules.decide(free, session.claimed, now_ms=now_ms), reason=hardware_messages.TRIED_AGAIN
+                )
+                await _record(hub, session, truth, actor="hub")
 
 
 async def _doubt(hub: Hub, session: NodeSession, *, cards: bool) -> None:
@@ -277,7 +286,8 @@ async def _record(hub: Hub, session: NodeSession, truth: Truth, *, actor: str) -
         tx.touch(f"node:{node_id}", "events")
 
     await hub.store.write(unit)
-    _adopt(hub, session, truth)
+    if hub.nodes.registry.get(node_id) is session:  # it may have left meanwhile, or arrived again
+        _adopt(hub, session, truth)
 
 
 async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
@@ -294,12 +304,13 @@ async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
     """Read the stored truth again: another hub decided something about these nodes."""
-    found = await hub.store.read(lambda connection: hardware_rows.load(connection, node_ids))
-    for node_id, stored in found.items():
-        session = hub.nodes.registry.get(node_id)
-        if session is None or stored.measured_at_ms < session.truth.measured_at_ms:
-            continue
-        # The hub that a node polls counts its run times, and stores them only once a minute.
-        mine = session.truth
-        truth = dataclasses.replace(stored, cpu_speed=mine.cpu_speed, gpu_speed=mine.gpu_speed)
-        _adopt(hub, session, rules.decide(truth, session.claimed, now_ms=0))
+    async with hub.trust.deciding:
+        found = await hub.store.read(lambda connection: hardware_rows.load(connection, node_ids))
+        for node_id, stored in found.items():
+            session = hub.nodes.registry.get(node_id)
+            if session is None or stored.measured_at_ms < session.truth.measured_at_ms:
+                continue
+            # The hub that a node polls counts its run times, and stores them only once a minute.
+            mine = session.truth
+            truth = dataclasses.replace(stored, cpu_speed=mine.cpu_speed, gpu_speed=mine.gpu_speed)
+            _adopt(hub, session, rules.decide(truth, session.claimed, now_ms=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from computepool.core.trust.relative_speed import Peers, TimedRun
@@ -17,3 +18,5 @@ class TrustState:
     runs: list[TimedRun] = field(default_factory=list)  #: to be compared
     speeds_touched: set[str] = field(default_factory=set)  #: nodes whose new speed is not stored yet
     speeds_saved_ms: int = 0
+    #: Decisions about hardware take turns, because each begins with what the one before found.
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
