@@ -120,7 +120,7 @@ def test_preview_says_what_the_allocator_does(pair: Pair, shape: Shape, limit: i
         failed = {gate for gate, ok in now[verdict.profile.node_id].items() if not ok}
         assert {gate.gate for gate in verdict.failed} == failed
     if allowed:
-        assert place(pair.fleet, shape)[0].node_id == verdicts[0].node_id
+        assert place(pair.fleet, shape)[0].node_id == verdicts[0].profile.node_id
 
 
 @pytest.mark.soak
