@@ -19,7 +19,7 @@ from computepool.hub.groups import result_delivery
 from computepool.protocol.jobs.groups import ArrivalRequest
 from computepool.testing.hub import HubDouble
 from tests.agent.fake_hub import until
-from tests.agent.home.home_node import FILE, Home, make_group, run_jobs
+from tests.agent.storage.delivery.home_node import FILE, Home, make_group, run_jobs
 
 
 async def ask(hub: HubDouble, group: str, *, wanted: bool = True) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from computepool.testing.hub import HubDouble, running_hub
-from tests.agent.home.home_node import Home, home_of
+from tests.agent.storage.delivery.home_node import Home, home_of
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from computepool.protocol.jobs.groups import GroupItem
 from computepool.protocol.jobs.jobs import OutputFile
 from computepool.testing.hub import HubDouble, running_hub
 from tests.agent.fake_hub import until
-from tests.agent.home.home_node import LIMITS, NAMES, Home, make_group, run_jobs
+from tests.agent.storage.delivery.home_node import LIMITS, NAMES, Home, make_group, run_jobs
 
 #: More than a page holds, and names that lead elsewhere.
 KEYS = ("plain", "A", "a", "../../etc/passwd", "..", "a/b", "con", "gnp\u200b.exe", "x" * 200, "job_1")
