@@ -27,12 +27,29 @@ def _fields_of_hub() -> dict[str, str]:
 
 STATES = _fields_of_hub()
 TRANSACTIONS = frozenset({"Tx", "JobTx"})
+#: Snapshots have a copy of these.
+COPIED = frozenset({"StorageUsage", "LeaseRules"})
+
+
+def _classes_of_memory() -> frozenset[str]:
+    """Classes of the domains' states, and of the live nodes."""
+    files = [*(SRC / "hub").glob("*/state.py"), SRC / "hub/fleet/registry.py"]
+    found = {node.name for path in files for node in tree(path).body if isinstance(node, ast.ClassDef)}
+    assert {"JobsState", "NodeSession", "QuotaUse", "Lane"} <= found
+    return frozenset(found - COPIED)
+
+
 #: What only the event loop may touch, by its type.
-LIVE = frozenset(STATES.values()) | {
-    "Hub", "Registry", "NodeSession", "LiveAttempt", "Fleet", "Backlog", "Queue", "Market", "Dispatcher", "Authenticator",
-}  # fmt: skip
+LIVE = (
+    _classes_of_memory()
+    | set(STATES.values())
+    | {"Hub", "Fleet", "Backlog", "Queue", "Market", "Dispatcher", "Authenticator"}
+)
+_HOLDERS = {"hub", "registry", "fleet", "store", "queue", "backlog", "lanes", "market"}
 #: What holds one of these, by the name of its attribute.
-HOLDERS = frozenset({"hub", "_hub", "registry", "store", "queue", "_queue", "backlog", "market"})
+HOLDERS = frozenset(_HOLDERS | {f"_{name}" for name in _HOLDERS})
+#: Parts of it that never change.
+VALUES = frozenset({"settings", "hub_id", "table"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 #: It runs the units.
 WRITER = SRC / "hub" / "db" / "session.py"
@@ -102,10 +119,20 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
 
 
 def _is_holder(value: ast.expr, live: frozenset[str]) -> bool:
-    if not isinstance(value, ast.Attribute):
+    """A part of the hub's memory: a domain's state, a holder, or what one of them has or finds."""
+    if isinstance(value, ast.Call):  # `registry.get(node_id)`; what other methods return is a value
+        return isinstance(value.func, ast.Attribute) and value.func.attr == "get" and _is_holder(value.func.value, live)
+    if isinstance(value, ast.Subscript):
+        return _is_holder(value.value, live)
+    if isinstance(value, ast.ListComp):  # `[session for session in registry.sessions if …]`
+        [first, *_] = value.generators
+        of_live = isinstance(first.iter, ast.Attribute) and ast.unparse(first.iter.value) in live
+        return ast.unparse(value.elt) == ast.unparse(first.target) and (of_live or _is_holder(first.iter, live))
+    if not isinstance(value, ast.Attribute) or value.attr in VALUES:
         return False
-    of_hub = isinstance(value.value, ast.Name) and value.value.id in live and value.attr in STATES
-    return of_hub or value.attr in HOLDERS
+    if isinstance(value.value, ast.Name) and value.value.id in live:
+        return value.attr in STATES or value.attr in HOLDERS
+    return value.attr in HOLDERS or _is_holder(value.value, live)
 
 
 def _reached(function: _Function, live: frozenset[str]) -> set[str]:
@@ -143,7 +170,13 @@ def test_units_of_work_do_not_see_the_hub() -> None:
         "async def use(found: Hub) -> None:\n    await found.store.write(lambda tx: unit(found, tx))",
         "def use(self) -> None:\n    hub = self._hub\n    def unit(tx: Tx) -> int:\n        return hub.now_ms()",
         "class Work:\n    def unit(self, tx: Tx) -> int:\n        return self._hub.registry.lease_ms",
+        "class Work:\n    def unit(self, tx: Tx) -> int:\n        return len(self._fleet)",
         "class Work:\n    hub: Hub\n    tx: Tx",
+        "def unit(tx: Tx, lane: Lane) -> None: ...",
+        "def unit(tx: Tx, attempts: dict[str, WatchedAttempt]) -> None: ...",
+        "def use(hub: Hub) -> None:\n    one = hub.nodes.registry.get('n')\n    def unit(tx: Tx) -> int:\n        return one.ms",
+        "def use(hub: Hub) -> None:\n    uses = hub.jobs.quota_uses\n    def unit(tx: Tx) -> int:\n        return len(uses)",
+        "def use(some: Registry) -> None:\n    all = [one for one in some.sessions]\n    def unit(tx: Tx):\n        return all",
         "class Work:\n    registry: Registry\n    unit: JobTx",
     ],
 )
