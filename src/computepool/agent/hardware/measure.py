@@ -1,4 +1,4 @@
-"""Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each graphics card.
+"""Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each GPU.
 
 A program with the standard library alone. It prints one JSON object per line and stops before its time limit, so that what it
 has measured by then counts. It runs at the lowest priority and uses one core at a time.
