@@ -117,7 +117,7 @@ def rotate_key(
 @keys.command("revoke")
 def revoke_key(
     key_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID…]", help="IDs of keys; see `pool keys list`.")
+        list[str] | None, typer.Argument(metavar="ID…", help="IDs of keys; see `pool keys list`.")
     ] = None,
     *,
     everything: Annotated[

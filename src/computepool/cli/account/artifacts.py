@@ -127,7 +127,7 @@ def get(
     digest: Digest,
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[PATH]", help="Destination. Default: the file's own name, in the current folder."),
+        typer.Argument(metavar="PATH", help="Destination. Default: the file's own name, in the current folder."),
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="Same as PATH.")] = None,
