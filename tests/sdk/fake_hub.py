@@ -188,7 +188,7 @@ class FakeHub:
             economy="market", price_version=1, items=request.items, price_low=price, price_high=price,
             max_price=ceiling, hold_each=each, hold_total=each * request.items, available=10**9, affordable=True,
             lasts_ms=1000, nodes=1, nodes_now=1, nodes_able=1, start=unknown, run=unknown, finish=unknown,
-            sentences=["1 node would take it now.", "The price now is 8.00 credits per hour."],
+            sentences=["1 node would take it now.", "The current price is 8.00 credits per hour."],
         )  # fmt: skip
 
     def sign_in(self, request: SignInRequest) -> SignInReply:

@@ -32,7 +32,7 @@ it("marks each field that cannot be read", () => {
   } as const;
   const { errors } = readForm({ ...EMPTY, ...wrong });
   expect(Object.keys(errors).sort()).toEqual(["command", "env", "max_price", "ram", "slices", "timeout"]);
-  expect(errors.command).toBe("A quote is not closed.");
+  expect(errors.command).toBe("A quotation mark is not closed.");
 });
 
 it("shows a command that a shell reads as the form was meant", () => {

@@ -157,7 +157,7 @@ class AgentConfig:
         if not self.hub_urls:
             raise BadRequest("Give the hub's address, for example http://hub.example:8000.", field="hub_url")
         if self.sandbox not in SANDBOX_CHOICES:
-            raise BadRequest(f"The sandbox is one of {', '.join(SANDBOX_CHOICES)}.", field="sandbox")
+            raise BadRequest(f"The sandbox must be one of {', '.join(SANDBOX_CHOICES)}.", field="sandbox")
         for name, value in (("cores", self.cores), ("ram_mb", self.ram_mb), ("disk_mb", self.disk_mb)):
             if value is not None and value <= 0:
                 raise BadRequest(f"{name} must be more than 0.", field=name)

@@ -62,7 +62,7 @@ def run(config: AgentConfig, *, console: bool = False) -> None:
         identity = identities.load(config.identity_path)
         if identity is None and not config.code:
             raise BadRequest(
-                "This node is not enrolled yet: make a code with `pool node code` and start it with --code CODE.",
+                "This node is not enrolled yet: create a code with `pool node code` and start it with --code CODE.",
                 field="code",
             )
         machine = inspect(config)
@@ -93,7 +93,7 @@ def inspect(config: AgentConfig) -> Machine:
     )
     sandbox = selftest.BACKENDS[level](sandbox_config)
     if reason := card_test.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
-        _log.warning("not lending graphics cards at level %s: %s", level.label, reason)
+        _log.warning("not lending GPUs at level %s: %s", level.label, reason)
         hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(
         config,

@@ -45,7 +45,7 @@ _COMMANDS = """
     artifacts  account.artifacts:app      Manage files at the hub: inputs, outputs and results.
     keys       account.accounts:keys      Manage API keys for programs and other machines.
     accounts   account.accounts:accounts  Manage accounts (admin only).
-    approvals  account.approvals:app      Requests that need a second administrator (admin only).
+    approvals  account.approvals:app      Approve or reject requests that need a second administrator (admin only).
     payouts    account.payouts:app        Request payouts of earned credits, and approve or record them.
     seal       account.seal:app           Encrypt job results to a key that only you hold.
     webhooks   account.webhooks:app       Send notifications to a URL when groups or jobs finish.

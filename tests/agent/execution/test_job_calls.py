@@ -23,7 +23,7 @@ until [ -f one.reply ]; do sleep 0.05; done; cat one.reply
 HOSTILE = {
     "another path": ('printf \'{"method":"GET","path":"../../keys"}\' > one', "A job cannot call"),
     "another method": ('printf \'{"method":"DELETE","path":"jobs"}\' > one', "A job cannot call"),
-    "no JSON": ("echo x > one", "A call is a JSON object"),
+    "no JSON": ("echo x > one", "A call must be a JSON object"),
     "too much": ("head -c 5000 /dev/zero > one", "A call may have at most 4000 bytes"),
 }
 #: Nothing that could be a call: the announcement is plain output.

@@ -47,7 +47,7 @@ async def test_arguments_and_programs_count_for_the_quota(hub: HubDouble) -> Non
     assert 8_000 < once < 9_000
     refused = await sam.post("/jobs", json=call(6_000))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
-    assert "more of programs and arguments do not fit" in refused.json()["detail"]
+    assert "There is no room for another" in refused.json()["detail"]
     assert await kept(sam) == once, "nothing of it stays"
     assert (await sam.post("/jobs", json=call(400))).status_code == 201
     assert await kept(sam) == once + 400, "a program is kept once"

@@ -25,7 +25,10 @@ async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
     await upload(sam, some(6_000, 1))
     refused = await put(sam, some(4_001, 2))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
-    assert "stores 6 kB of files and job data and may store 10 kB. 4 kB more do not fit" in refused.json()["detail"]
+    assert (
+        "stores 6 kB of files and job data and may store 10 kB. There is no room for another 4 kB"
+        in refused.json()["detail"]
+    )
     assert stored(hub) == {digest_of(some(6_000, 1))}
     await upload(sam, some(4_000, 3))
     await upload(sam, some(6_000, 1))  # what it has already is nothing more

@@ -112,7 +112,7 @@ async def test_only_the_node_that_runs_it_speaks_for_it_and_only_while_it_runs(h
     assert (await stranger.submit()).status_code == 404
     await node.report(parent.attempt_id)
     answer = await parent.submit()
-    assert (answer.status_code, answer.json()["detail"]) == (409, "This attempt is over.")
+    assert (answer.status_code, answer.json()["detail"]) == (409, "This attempt has ended.")
 
 
 async def test_number_depth_and_budget_are_those_of_the_whole_tree(hub: HubDouble) -> None:

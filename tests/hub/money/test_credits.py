@@ -339,7 +339,7 @@ async def test_a_cost_is_explained_before_and_without_a_result(
     [grant] = await node.take()
     mine = await got(sam, f"/jobs/{held}/cost")
     assert mine["sentence"] == (
-        "Nothing has been charged yet: 16.00 credits are on hold; it costs 8.00 per hour where it is now."
+        "Nothing has been charged yet: 16.00 credits are on hold; it costs 8.00 per hour on its current node."
         " Only a result is paid for."
     )
     assert not mine["settled"]
@@ -357,7 +357,7 @@ async def test_a_cost_is_explained_before_and_without_a_result(
     assert (failed["charge"], failed["refund"]) == (0, HOLD)
     theirs = await got(pia, f"/jobs/{held}/cost")
     assert theirs["sentence"] == (
-        f"You were paid nothing: your node's try {held}-1 ended as failed (exit nonzero), and only a result that"
+        f"You were paid nothing: your node's attempt {held}-1 ended as failed (exit nonzero), and only a result that"
         " counts is paid for."
     )
 
@@ -378,7 +378,7 @@ async def test_other_tries_cost_nothing_and_ones_own_node_is_free(
     cost = await got(both, f"/jobs/{job_id}/cost")
     assert cost["sentence"] == (
         "This job was free: test-node is your own node; 16.00 of the 16.00 on hold were refunded."
-        " 1 other try cost nothing: only results that count are paid for."
+        " 1 other attempt cost nothing: only results that count are paid for."
     )
 
 

@@ -234,7 +234,7 @@ async def test_history_is_bounded_whatever_is_asked(pool: HubDouble) -> None:
 
 
 BAD_QUESTIONS: list[tuple[dict[str, Any], int, str]] = [
-    ({"tier": "cpu", "region": "mars"}, 404, "No price was ever recorded for cpu/mars."),
+    ({"tier": "cpu", "region": "mars"}, 404, "No price has been recorded for cpu/mars."),
     ({"since_ms": 2**53}, 422, "since_ms must be in the past."),
     ({"since_ms": -1}, 422, "since_ms"),
     ({"step_ms": 0}, 422, "step_ms"),

@@ -201,7 +201,7 @@ async def test_a_tie_that_nobody_could_break_is_ended_at_once(hub: HubDouble) ->
     job_id, first = await disagree(hub, sam, nodes)
     done = await job(sam, job_id)
     assert (done["state"], done["verdict"], done["node_id"]) == ("succeeded", "alone", first.node_id)
-    assert "came to another result" in done["status"]
+    assert "came to a different result" in done["status"]
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == '"1"'
     assert await violation_count(hub, nodes) == [0, 0], "nobody can tell who was wrong, if anybody"
     assert await earning(hub, first) == (PAY, 0)

@@ -46,15 +46,15 @@ async def test_a_quote_names_prices_the_hold_and_the_balance(
     ]
     assert seen["lasts_ms"] == 3_600_000
     assert seen["sentences"] == [
-        "2 nodes would take it now, 2 nodes of 2 could run it.",
-        "The price now is 5.60 to 8.00 credits per hour for each job; once a job is placed, its price stays.",
+        "2 nodes would take it now, and 2 nodes of 2 could run it.",
+        "The current price is 5.60 to 8.00 credits per hour for each job; it is fixed once a job is placed.",
         (
             "It pays at most 16.00 per hour (about twice the highest price it could meet now). 16.00 credits for"
             " each of 3 jobs, 48.00 in all, are put on hold for a run of 60 min; what is not used is refunded."
         ),
-        "You have 100.00 credits to spend: enough.",
+        "You have 100.00 credits to spend, which is enough.",
         "Expected start of the first: at once.",
-        "Expected finish of the first: unknown (you have run nothing like it yet).",
+        "Expected finish of the first: unknown (you have not run a similar job yet).",
         "The node's owner would earn 4.48 to 6.40 credits per hour, after the fee.",
     ]
 
@@ -107,7 +107,9 @@ async def test_a_quote_names_a_ceiling_below_the_price(
     seen = await quoted(sam, max_price=7 * CREDIT)
     assert (seen["nodes_now"], seen["nodes_able"], seen["nodes_too_expensive"]) == (0, 1, 1)
     assert (seen["price_low"], seen["max_price"], seen["start"]["p50_ms"]) == (8 * CREDIT, 7 * CREDIT, None)
-    assert seen["sentences"][0] == "No node would take it now, 1 node of 1 could run it; 1 of them not at this price."
+    assert (
+        seen["sentences"][0] == "No node would take it now, and 1 node of 1 could run it; 1 of them not at this price."
+    )
     assert seen["start"]["text"] == "Unknown: no node that could run it accepts the price."
     exact = await quoted(sam, max_price=8 * CREDIT)
     assert exact["nodes_now"] == 1

@@ -176,7 +176,7 @@ async def test_a_card_that_no_table_knows_is_paid_by_what_it_does(pool: HubDoubl
     found = await measured(pool, node, cpu=900, gflops=[400_000])
     assert (found["claimed"], found["tier"], found["standing"]) == ("rtx-6090", "rtx-5090", "measured")
     assert found["sentence"] == (
-        "Card 0 (rtx-6090) is in no price table and reached 400 TFLOPS: it counts as rtx-5090, the best of its family that"
+        "GPU 0 (rtx-6090) is in no price table and reached 400 TFLOPS: it counts as rtx-5090, the best of its family that"
         " it matches."
     )
     [event] = await retierings(pool, node)

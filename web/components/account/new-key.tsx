@@ -52,7 +52,7 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
         required
         maxLength={200}
         placeholder="ci, backup server, laptop"
-        hint="To recognize it later"
+        hint="To recognise it later"
         {...text("name")}
       />
       <CheckList

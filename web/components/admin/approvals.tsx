@@ -16,7 +16,7 @@ type Approval = Schemas["ApprovalView"];
 export function Approvals() {
   const query = $api.useQuery("get", "/approvals");
   return (
-    <Card title="Waiting for an administrator" note="Payouts, node reviews, and requests of other administrators.">
+    <Card title="Waiting for an administrator" note="Payouts, node reviews, and requests from other administrators.">
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ approvals }) =>
           approvals.length === 0 ? (

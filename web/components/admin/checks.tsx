@@ -45,7 +45,7 @@ function Outcome({ check }: { check: Check }) {
   if (check.state === "never") {
     return (
       <Empty icon={ListChecks} title={check.sentence}>
-        <p>The hub keeps serving meanwhile. With many jobs this takes a few seconds.</p>
+        <p>The hub keeps running during the check. With many jobs it takes a few seconds.</p>
       </Empty>
     );
   }

@@ -67,7 +67,7 @@ function WithCode({ text }: { text: string }) {
 
 function Loops({ loops }: { loops: HealthView["loops"] }) {
   return (
-    <Card title="Background tasks" note="What the hub does periodically">
+    <Card title="Background tasks" note="Work that the hub repeats at intervals">
       <Table
         label="Background tasks"
         rows={loops}

@@ -8,7 +8,7 @@ import { duration } from "@/lib/format";
 const ECONOMIES: Record<string, string> = {
   market: "One credit is one rupee.",
   "time-bank": "One credit is an hour of one core or GPU.",
-  none: "Nothing costs anything at this hub.",
+  none: "Everything is free at this hub.",
 };
 
 export function Balances({ accountId }: { accountId?: string | undefined }) {

@@ -30,12 +30,12 @@ export function Leaderboard() {
       actions={<Segments label="Ranked by" value={by} onChange={setBy} options={ORDERS} />}
     >
       <div className="grid items-start gap-5 lg:grid-cols-2">
-        <Card title="Lenders" note="Whose machines did most work for other people">
+        <Card title="Lenders" note="Whose machines did the most work for other people">
           <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.lenders} money="Earned" lends />}
           </QueryView>
         </Card>
-        <Card title="Borrowers" note="Whose jobs used other people's machines most">
+        <Card title="Borrowers" note="Whose jobs used other people's machines the most">
           <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.borrowers} money="Paid" />}
           </QueryView>

@@ -65,7 +65,7 @@ const HELP: Record<StepName, ReactNode> = {
   hardware: (
     <List>
       <li>The node measures itself while no job runs. A new job interrupts the measurement, and it is repeated later.</li>
-      <li>Until then the hardware that it states counts. There is nothing to do.</li>
+      <li>Until then, the hardware that it claims counts. You need not do anything.</li>
     </List>
   ),
   ready: (
@@ -82,9 +82,11 @@ const HELP: Record<StepName, ReactNode> = {
   ),
   job: (
     <List>
-      <li>The node is ready. It gets a job when one is waiting that fits, which can take a while in a quiet pool.</li>
-      <li>A new node gets one job of other people at a time, until a few were verified. Your own jobs are not limited.</li>
-      <li>If its floor is above the price, it gets no jobs of other people.</li>
+      <li>The node is ready. It gets a job as soon as a suitable one is waiting, which can take a while in a quiet pool.</li>
+      <li>
+        A new node gets one of other people's jobs at a time, until a few have been verified. Your own jobs are not limited.
+      </li>
+      <li>If its floor is above the price, it gets none of other people's jobs.</li>
     </List>
   ),
 };

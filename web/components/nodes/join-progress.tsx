@@ -119,7 +119,7 @@ function CodeHidden({ status }: { status: Status }) {
   return (
     <Card title="The code was shown once" aside={<CountDown untilMs={status.expires_at_ms} />}>
       <div className="grid gap-3">
-        <p>If you noted it, it still works. Otherwise create another one; the unused code expires.</p>
+        <p>If you wrote it down, it still works. Otherwise create another one; the unused code expires.</p>
         <ButtonLink href="/nodes/add" className="justify-self-start">
           Create another code
         </ButtonLink>

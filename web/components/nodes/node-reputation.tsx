@@ -104,14 +104,14 @@ const TERMS: [string, string][] = [
     "Failures",
     "Failures of the node itself: its sandbox, its agent, a lost connection. A job that fails by itself does not count.",
   ],
-  ["Newcomer", "A newcomer gets one job of other people at a time, so that starting over under another name gains nothing."],
+  ["Newcomer", "A newcomer gets one of other people's jobs at a time, so that starting over under another name gains nothing."],
   [
     "Limit on the value of jobs",
     "What other people's jobs on all of the owner's nodes may cost together. It grows with each day of verified work.",
   ],
   [
     "Violations",
-    "Results that nodes of other owners proved wrong. Three in 30 days, in jobs of at least two people, ban the node.",
+    "Results that nodes of other owners proved wrong. Three within 30 days, in jobs of at least two people, put the node on probation.",
   ],
   ["Streak", "A longer streak means fewer checks of its results."],
 ];

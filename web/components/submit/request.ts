@@ -51,7 +51,7 @@ export function readForm(form: Form): Reading {
 function readWork(form: Form, errors: Errors): Pick<Spec, "kind" | "name" | "argv" | "source"> {
   const isScript = form.kind === "script";
   const argv = splitWords(isScript ? form.args : form.command);
-  if (!argv) errors[isScript ? "args" : "command"] = "A quote is not closed.";
+  if (!argv) errors[isScript ? "args" : "command"] = "A quotation mark is not closed.";
   const name = form.name.trim();
   if (isScript) {
     if (!form.source.trim()) errors.source = "Write a script, or select a template.";

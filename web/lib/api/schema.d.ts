@@ -989,7 +989,7 @@ export interface paths {
         get: operations["download"];
         /**
          * Upload an artifact, or the rest of it
-         * @description Send the bytes in one piece or in several. When all have come they are checked against the digest; if they do not match, the upload is dropped.
+         * @description Send the bytes in one piece or in several. When all of them have arrived, they are checked against the digest; if they do not match, the upload is dropped.
          */
         put: operations["upload"];
         post?: never;
@@ -2273,7 +2273,7 @@ export interface components {
             finished_at_ms?: number | null;
             /**
              * Step Ms
-             * @description The minimum distance of points; 0: as they were reported
+             * @description The minimum time between points; 0: as they were reported
              */
             step_ms: number;
             /** At Ms */
@@ -2289,12 +2289,12 @@ export interface components {
             processes: number[];
             /**
              * Gpu Percent
-             * @description Average of its cards; null: no card, or the vendor's library does not report it
+             * @description Average of its GPUs; null: no GPU, or the vendor's library does not report it
              */
             gpu_percent?: number[] | null;
             /**
              * Vram Mb
-             * @description Total used on its cards
+             * @description Total used on its GPUs
              */
             vram_mb?: number[] | null;
             /** @description The latest report of its node; null: nothing runs */
@@ -2816,7 +2816,7 @@ export interface components {
         };
         /**
          * Estimate
-         * @description Half, and nine tenths, of earlier cases took no longer than this. Null: unknown, and `text` says why.
+         * @description The median and the 90th percentile of earlier cases. Null: unknown, and `text` says why.
          */
         Estimate: {
             /** P50 Ms */
@@ -3919,12 +3919,12 @@ export interface components {
             ram_mb: number;
             /**
              * Gpus
-             * @description Cards reserved for it
+             * @description GPUs reserved for it
              */
             gpus: number;
             /**
              * Vram Mb
-             * @description Reserved on each card; 0: the whole card, or none
+             * @description Reserved on each GPU; 0: the whole GPU, or none
              */
             vram_mb: number;
             /**
@@ -4079,7 +4079,7 @@ export interface components {
         };
         /**
          * JoinStatus
-         * @description The use of a code. The code itself is never shown again.
+         * @description How a code has been used. The code itself is never shown again.
          */
         JoinStatus: {
             /** Id */
@@ -4381,12 +4381,12 @@ export interface components {
             processes: number;
             /**
              * Gpu Percent
-             * @description Average of its cards; 100 is full load
+             * @description Average of its GPUs; 100 is full load
              */
             gpu_percent?: number | null;
             /**
              * Vram Mb
-             * @description Total of its cards
+             * @description Total of its GPUs
              */
             vram_mb?: number | null;
         };
@@ -4594,7 +4594,7 @@ export interface components {
             takes_work: boolean;
             /**
              * Capacity
-             * @description In thousandths of units: its cards or, without cards, its cores
+             * @description In thousandths of units: its GPUs or, without GPUs, its cores
              */
             capacity: number;
             /** Cores */
@@ -4610,7 +4610,7 @@ export interface components {
             gpus: number;
             /**
              * Vram Mb
-             * @description Of all its cards together
+             * @description Of all its GPUs together
              */
             vram_mb: number;
             /** Running */
@@ -4640,7 +4640,7 @@ export interface components {
         };
         /**
          * MeshView
-         * @description The pool in a few numbers, at most a second or two old. Cheap enough to request every few seconds.
+         * @description Key figures of the pool, at most a second or two old. Cheap enough to request every few seconds.
          */
         MeshView: {
             /** At Ms */
@@ -4671,7 +4671,7 @@ export interface components {
             gpus: number;
             /**
              * Gpus Busy
-             * @description Cards with at least one job
+             * @description GPUs with at least one job
              */
             gpus_busy: number;
             /** Vram Mb */
@@ -5072,7 +5072,7 @@ export interface components {
             sentence: string;
             /**
              * Sales
-             * @description Its cards first, then its cores
+             * @description Its GPUs first, then its cores
              */
             sales: components["schemas"]["Sale"][];
             /** Past */
@@ -7048,7 +7048,7 @@ export interface components {
             region: string;
             /**
              * Spot
-             * @description For a unit-hour (of a core, or a card), including the fee
+             * @description For a unit-hour (of a core, or a GPU), including the fee
              */
             spot: number;
             /** Reference */
@@ -7465,7 +7465,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -8346,7 +8346,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11132,7 +11132,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11888,7 +11888,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -15719,7 +15719,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit."
+                     *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

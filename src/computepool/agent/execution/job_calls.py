@@ -91,7 +91,7 @@ def _parse(data: bytes) -> tuple[str, str, bytes | None]:
         fields = json.loads(data)
         method, path, body = fields["method"], fields["path"], fields.get("body")
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise BadRequest("A call is a JSON object with method, path and body.") from None
+        raise BadRequest("A call must be a JSON object with method, path and body.") from None
     if method not in ("GET", "POST") or not isinstance(path, str) or not _PATH.fullmatch(path):
         raise BadRequest(f"A job cannot call {str(path)[:80]!r}.")
     return method, path, None if body is None else json.dumps(body).encode()
@@ -110,7 +110,7 @@ def _read(attempt: Attempt, name: str, most: int) -> bytes:
         fd = os.open(name, flags, dir_fd=here)
         with os.fdopen(fd, "rb") as source:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise BadRequest("A call is a plain file.")
+                raise BadRequest("A call must be a plain file.")
             data = source.read(most + 1)
     if len(data) > most:
         raise TooLarge(f"A call may have at most {most} bytes.")

@@ -1,4 +1,4 @@
-"""The environment of a job: its Python, its variables, its packages and its cards, the same at every level."""
+"""The environment of a job: its Python, its variables, its packages and its GPUs, the same at every level."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def collect(output: bytes, *, cards: int) -> dict[str, Any]:
             found |= {name: fields[name] for name in ("cpu", "memory_mb_s", "disk_mb_s") if name in fields}
             notes += [str(fields["note"])[:_NOTE_CHARS]] if "note" in fields else []
     if cards and not notes and None in gflops:
-        notes.append("cards: there is no cuBLAS library here to multiply matrices with")
+        notes.append("GPUs: there is no cuBLAS library here to multiply matrices with")
     return {**found, "gflops": gflops, "notes": notes[:_NOTES_MAX]}
 
 

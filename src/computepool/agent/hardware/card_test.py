@@ -1,4 +1,4 @@
-"""Tests, before any card is lent, whether a job in this node's sandbox can use the cards."""
+"""Tests, before any GPU is lent, whether a job in this node's sandbox can use it."""
 
 from __future__ import annotations
 

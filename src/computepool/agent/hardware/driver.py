@@ -1,6 +1,6 @@
 """The parts of the graphics driver that a job sees besides device nodes: libraries and a few files of /sys.
 
-They are mounted read-only, under names that do not depend on the host. A job without a card sees none of them.
+They are mounted read-only, under names that do not depend on the host. A job without a GPU sees none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The graphics cards of this machine and their load, according to the makers' own tools.
+"""The GPUs of this machine and their load, according to the makers' own tools.
 
 Order: NVML, then nvidia-smi; amd-smi, then rocm-smi. A tool that is missing, hangs or prints something unexpected counts as
-"no such cards", never as an error.
+"no such GPUs", never as an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each graphics card.
+"""Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each GPU.
 
 A program with the standard library alone. It prints one JSON object per line and stops before its time limit, so that what it
 has measured by then counts. It runs at the lowest priority and uses one core at a time.
@@ -199,12 +199,12 @@ def cards(cublas: str, *, deadline: float) -> Iterator[tuple[int, int | None, st
     cuda = Cuda(cublas)
     for index in range(cuda.count()):
         if time.perf_counter() > deadline:
-            yield index, None, f"no time was left for card {index}"
+            yield index, None, f"no time was left for GPU {index}"
             continue
         try:
             yield index, cuda.gflops(index, until=min(deadline, time.perf_counter() + 0.4)), ""
         except CudaError as error:
-            yield index, None, f"card {index}: {error}"
+            yield index, None, f"GPU {index}: {error}"
 
 
 # ---------------------------------------------------------------- the program
@@ -225,7 +225,7 @@ def main() -> None:
         for index, gflops, why in cards(cublas, deadline=begin + BUDGET_S):
             _emit(card=index, gflops=gflops, **({"note": why} if why else {}))
     except (OSError, CudaError, AttributeError) as error:
-        _emit(note=f"cards: {error}")
+        _emit(note=f"GPUs: {error}")
 
 
 def _emit(**found: object) -> None:

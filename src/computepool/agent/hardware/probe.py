@@ -1,4 +1,4 @@
-"""The hardware that this machine can lend: the processors, memory, disk and cards that the agent may use.
+"""The hardware that this machine can lend: the processors, memory, disk and GPUs that the agent may use.
 
 A container or a service unit may allow less than the hardware has; the smallest limit counts.
 """

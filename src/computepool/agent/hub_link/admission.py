@@ -107,9 +107,9 @@ class Gatekeeper:
         if spec.isolation is not None and level < spec.isolation:
             return f"The job asks for isolation {spec.isolation.label}; this node offers {level.label}."
         if grant.gpus and stranger and not profile.lends_gpus:
-            return "This node's cards are for its owner and trusted accounts (lend them with pool node start --gpus)."
+            return "This node lends its GPUs only to its owner and trusted accounts (pool node start --gpus lends them to all)."
         if any(not 0 <= index < len(profile.gpus) for index in grant.gpus):
-            return f"The job was granted cards {grant.gpus}; this node has {len(profile.gpus)}."
+            return f"The job was granted GPUs {grant.gpus}; this node has {len(profile.gpus)}."
         if spec.net and not profile.network:
             return "The job needs network access, which this node does not give (pool node start --net)."
         if grant.account_id == self.identity.owner:

@@ -50,7 +50,7 @@ def parse_head(head: bytes) -> EgressRequest:
         host, port = _authority(url, default=None)
         return EgressRequest(host, port, reply=_CONNECTED)
     if not url.lower().startswith(b"http://"):
-        raise RequestRefused(400, "Ask for http://host/path, or CONNECT host:port.")
+        raise RequestRefused(400, "Request http://host/path, or use CONNECT host:port.")
     rest = url[len(b"http://") :]
     end = min((at for at in map(rest.find, (b"/", b"?", b"#")) if at >= 0), default=len(rest))
     host, port = _authority(rest[:end], default=_DEFAULT_PORT)

@@ -110,7 +110,7 @@ def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
         yield _fail("identity", error.detail)
         return
     if identity is None:
-        yield _warn("identity", "not enrolled yet", "make a code with `pool node code` and start with --code CODE")
+        yield _warn("identity", "not enrolled yet", "create a code with `pool node code` and start with --code CODE")
     else:
         yield _ok("identity", f"{identity.node_id} at {identity.hub_url}")
 
@@ -143,7 +143,7 @@ def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
 def _quota(config: AgentConfig) -> DoctorCheck:
     found = Volumes(config.cache_dir)
     if not found.missing:
-        return _ok("disk quota", "loop: every job's folder is a file system of the size it asked for")
+        return _ok("disk quota", "loop: every job's folder is a file system of the requested size")
     detail = f"watch: the agent measures jobs' folders every second ({found.missing})"
     return _ok(
         "disk quota", detail, "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
@@ -152,22 +152,22 @@ def _quota(config: AgentConfig) -> DoctorCheck:
 
 def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     if config.gpus is False:
-        yield _ok("gpu", "graphics cards are not lent")
+        yield _ok("gpu", "GPUs are not lent")
         return
     cards = find_cards()
     for card in cards:
         yield _ok("gpu", f"{card.name}, {memory_size(card.vram_mb)}, tier {card.tier}")
     if cards and config.gpus:
-        yield _ok("gpu loan", "cards are lent to everybody (--gpus)")
+        yield _ok("gpu loan", "GPUs are lent to everybody (--gpus)")
     elif cards:
-        detail = "cards are for your own jobs and those of accounts you trust"
+        detail = "GPUs are lent only to you and the accounts you trust"
         yield _ok("gpu loan", detail, "pool node start --gpus lends them to all")
     elif "NVIDIA" in (run_tool(["lspci"]) or ""):
         yield _warn(
-            "gpu", "an NVIDIA card without a driver", "install the NVIDIA driver; `nvidia-smi` must list the card"
+            "gpu", "an NVIDIA GPU without a driver", "install the NVIDIA driver; `nvidia-smi` must list the GPU"
         )
     else:
-        yield _ok("gpu", "no graphics card found; the node lends processors only")
+        yield _ok("gpu", "no GPU found; the node lends only processors")
 
 
 def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -179,7 +179,7 @@ def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     except SandboxError:
         return  # The report on the level says so.
     reason = runsc.nvproxy_reason(found.path, driver.version())
-    detail = reason or "runsc knows this driver (passing cards into gvisor is not tested)"
+    detail = reason or "runsc knows this driver (passing GPUs into gvisor is not tested)"
     fix = "start with --sandbox namespace, or install a newer runsc"
     yield _ok_or_warn("gpu in gvisor", detail, warn=bool(reason), fix=fix)
 

@@ -116,7 +116,9 @@ def rotate_key(
 
 @keys.command("revoke")
 def revoke_key(
-    key_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]")] = None,
+    key_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID…", help="IDs of keys; see `pool keys list`.")
+    ] = None,
     *,
     everything: Annotated[
         bool, typer.Option("--all", help="Revoke all your keys and browser sessions except the current key.")

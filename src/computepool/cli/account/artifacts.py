@@ -100,7 +100,9 @@ def keep(
     span: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="Such as 12h or 30d. Default: until released.")
     ] = None,
-    release: Annotated[bool, typer.Option("--release", help="Stop keeping it longer than its jobs need it.")] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="Undo this: keep it only as long as its jobs need it.")
+    ] = False,
 ) -> None:
     """Keep a file independently of its jobs. It counts towards your quota.
 
@@ -125,7 +127,7 @@ def get(
     digest: Digest,
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[PATH]", help="Destination. Default: the file's own name, in the current folder."),
+        typer.Argument(metavar="PATH", help="Destination. Default: the file's own name, in the current folder."),
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="Same as PATH.")] = None,
@@ -182,7 +184,11 @@ def _progress(label: str) -> Iterator[ProgressCallback]:
 
 
 @app.command()
-def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")]) -> None:
+def rm(
+    digests: Annotated[
+        list[str], typer.Argument(metavar="DIGEST…", help="SHA-256 digests, or unique prefixes of yours.")
+    ],
+) -> None:
     """Delete your references to files. The data is deleted once nothing refers to it.
 
     \b

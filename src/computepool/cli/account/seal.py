@@ -61,7 +61,9 @@ def show() -> None:
 
 
 @app.command("always")
-def always(setting: Annotated[str, typer.Argument(metavar="on|off")]) -> None:
+def always(
+    setting: Annotated[str, typer.Argument(metavar="on|off", help="on: seal by default; off: only with --seal.")],
+) -> None:
     """Choose whether jobs are sealed by default, or only with --seal.
 
     \b

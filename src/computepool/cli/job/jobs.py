@@ -321,7 +321,7 @@ def resubmit(
     *,
     today: Annotated[bool, typer.Option("--today", help="Use current prices instead of the original limits.")] = False,
 ) -> None:
-    """Resubmit a job as a new one, with the same spec, arguments, verification and limits; in no group.
+    """Resubmit a job as a new one, with the same spec, arguments, verification and limits, outside any group.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from computepool.hub.settings import Settings
 
 app = typer.Typer(no_args_is_help=True)
-keys = typer.Typer(no_args_is_help=True, help="Keys that the hub signs job tokens and receipts with.")
+keys = typer.Typer(no_args_is_help=True, help="Manage the keys that the hub signs job tokens and receipts with.")
 app.add_typer(keys, name="keys")
 
 
@@ -106,7 +106,7 @@ def check(
 ) -> None:
     """Check the consistency of the hub's database and files. Exits with 1 if a check fails.
 
-    The hub may keep running meanwhile.
+    The hub can keep running during the check.
 
     \b
     Examples:

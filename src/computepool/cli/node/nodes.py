@@ -182,7 +182,7 @@ def rekey(*, data: Data = None) -> None:
 @app.command()
 @accepts(given=node_options.node_fields, where=node_options.enrolment)
 def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
-    """Diagnose problems of this machine as a node, and suggest fixes.
+    """Check whether this machine can run a node, and suggest fixes.
 
     \b
     Examples:

@@ -59,8 +59,8 @@ def review(
 def pardon(node: NodeName) -> None:
     """Lift a node's ban and clear its violations for wrong results (admin only).
 
-    For honest mistakes, such as faulty memory that was replaced. The node's streak restarts, so all its next results
-    are verified.
+    For honest mistakes, such as faulty memory that was replaced. The node's streak restarts, so its next results are
+    all verified.
 
     \b
     Examples:
@@ -68,4 +68,4 @@ def pardon(node: NodeName) -> None:
     """
     pool = open_pool()
     view = pool.nodes.pardon(pool.nodes.find(node).id)
-    output.show(view, f"{view.name} takes jobs of others again. All its next results are verified.")
+    output.show(view, f"{view.name} takes other people's jobs again. Its next results are all verified.")

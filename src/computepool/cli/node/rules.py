@@ -26,7 +26,7 @@ _CHANGES = {
     "deny_labels": option(
         list[str],
         "LABEL",
-        "No jobs with this label; repeatable. Submitters choose the labels, so this is not a protection.",
+        "No jobs with this label; repeatable. Submitters choose the labels, so this does not stop abuse.",
         "--deny-label",
     ),
     "forget": option(list[str], "NAME", "Remove an account ID or a label from all lists; repeatable."),

@@ -24,7 +24,7 @@ Add = Annotated[
         help="Program, or file or folder below /usr or /opt, to make visible to jobs; repeatable.",
     ),
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
+File = Annotated[Path, typer.Argument(metavar="FILE.tar", help="Tar file of a runtime.")]
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""One node's record: its profile, its cards, and its reservations. Exact arithmetic on plain numbers.
+"""One node's record: its profile, its GPUs, and its reservations. Exact arithmetic on plain numbers.
 
 The fleet's columns are derived from these records, never the other way round.
 """

@@ -1,4 +1,4 @@
-"""The fleet's prices, by class of row: a job costs the same on all rows of one zone whose cards have one size.
+"""The fleet's prices, by class of row: a job costs the same on all rows of one zone whose GPUs have one size.
 
 There are few classes, so a ceiling is compared with those instead of 100 000 rows. The numbers are exactly those of
 `Market.offer`.

@@ -155,8 +155,7 @@ def check_amount(amount: int, *, least: int) -> None:
         )
     if amount < least:
         raise BadRequest(
-            f"A payout is at least {format_credits(least)} credits; you asked for {format_credits(amount)}.",
-            field="amount",
+            f"A payout must be at least {format_credits(least)} credits, not {format_credits(amount)}.", field="amount"
         )
 
 

@@ -1,7 +1,7 @@
 """The price of a job: the versioned price table, and the whole-number arithmetic from an hourly price to a charge.
 
-A *unit* is what a price refers to: a core for jobs without a GPU, a card for jobs with one. Units are counted in
-thousandths, so that half a core, or a share of a card's memory, is a whole number, too.
+A *unit* is what a price refers to: a core for jobs without a GPU, a GPU for jobs with one. Units are counted in
+thousandths, so that half a core, or a share of a GPU's memory, is a whole number, too.
 """
 
 from __future__ import annotations

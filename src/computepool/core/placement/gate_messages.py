@@ -1,6 +1,6 @@
 """The wording of gates: what a job needs, what a node has, how nodes fail.
 
-Wording only, no decisions. Sizes are decimal as on the box of a card: 24 GB is 24 000 MB.
+Wording only, no decisions. Sizes are decimal as on the box of a GPU: 24 GB is 24 000 MB.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def parse(text: str) -> Tolerance | None:
     except ValueError:
         pass
     raise BadRequest(
-        "Results are compared as exact, tolerance:REL or tolerance:REL,ABS, with REL from 0 to "
+        "The comparison must be exact, tolerance:REL or tolerance:REL,ABS, with REL from 0 to "
         f"{RELATIVE_MAX:g}, ABS at least 0, and not both 0, for example tolerance:1e-6; not {text[:60]!r}.",
         field="compare",
     )

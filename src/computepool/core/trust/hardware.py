@@ -1,7 +1,7 @@
 """Hardware truth: the tier that a node is paid for, from measurements and from the run times of its jobs.
 
-A claim (the name of a card, or just "a core") is believed until a measurement contradicts it. Measurements and run times
-can lower a tier, but never raise it above the claim. The name of an unknown card claims only its family; its tier follows
+A claim (the name of a GPU, or just "a core") is believed until a measurement contradicts it. Measurements and run times
+can lower a tier, but never raise it above the claim. The name of an unknown GPU claims only its family; its tier follows
 from the measurement.
 """
 

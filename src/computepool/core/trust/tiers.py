@@ -1,4 +1,4 @@
-"""The tier of a graphics card, the speed of a tier, and the price region of a country.
+"""The tier of a GPU, the speed of a tier, and the price region of a country.
 
 A tier is a routing key, not a benchmark: people request tiers (`--tier rtx-4090`) and prices refer to them. Used by
 agents, too, so heavy imports are not allowed here.

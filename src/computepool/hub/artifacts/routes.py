@@ -97,7 +97,7 @@ async def upload(
     name: Annotated[str, Query(max_length=255, description="What to call it in lists")] = "",
 ) -> UploadState:
     """Upload an artifact, or the rest of it.
-    Send the bytes in one piece or in several. When all have come they are checked against the digest;
+    Send the bytes in one piece or in several. When all of them have arrived, they are checked against the digest;
     if they do not match, the upload is dropped.
     """
     if not is_plain(name):

@@ -111,7 +111,7 @@ def _check(asker: Principal | NodePrincipal, known: StorageUsage, more: int) -> 
             f"{byte_size(known.bytes_max)}."
         )
     raise QuotaExceeded(
-        f"{_sentence(known)} {byte_size(more)} more do not fit. `pool artifacts list` shows your artifacts, and "
+        f"{_sentence(known)} There is no room for another {byte_size(more)}. `pool artifacts list` shows your artifacts, and "
         "`pool artifacts rm` deletes them.",
         field="size",
     )
@@ -150,8 +150,8 @@ def _weight(size: int) -> int:
 
 def _no_submission(kept: StorageUsage, size: int) -> QuotaExceeded:
     return QuotaExceeded(
-        f"{_sentence(kept)} {byte_size(size)} more of programs and arguments do not fit. Delete some artifacts before you "
-        "submit: `pool artifacts list`, `pool artifacts rm`."
+        f"{_sentence(kept)} There is no room for another {byte_size(size)} of programs and arguments. Delete some artifacts "
+        "before you submit: `pool artifacts list`, `pool artifacts rm`."
     )
 
 
@@ -176,7 +176,7 @@ def check_group_text(tx: Tx, account_id: str, *, more: int, snapshot: Snapshot, 
     if known is not snapshot.storage.get(account_id):
         changes.counted[account_id] = known
     if known.bytes + more > known.bytes_max:
-        raise QuotaExceeded(f"{_sentence(known)} {byte_size(more)} more of keys and results do not fit.")
+        raise QuotaExceeded(f"{_sentence(known)} There is no room for another {byte_size(more)} of keys and results.")
     changes.add(account_id, more)
 
 

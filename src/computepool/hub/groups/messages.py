@@ -40,7 +40,7 @@ def _receive(tx: JobTx, node: NodePrincipal, attempt_id: str, *, request: Messag
     if known is not None:
         return known.number  # sent again because the first reply was lost
     if AttemptState(attempt.state) not in LIVE_ATTEMPT:
-        raise Conflict("This attempt is over.")
+        raise Conflict("This attempt has ended.")
     if job.group_id is None or job.hub_job is not None:
         raise Conflict("The job is in no group, so it has no collector.")
     if tx.spec(job.spec_digest).seal_to is not None:

@@ -114,7 +114,7 @@ def may(principal: Principal, action: Action) -> bool:
 def check_scope(principal: Principal, scope: Scope) -> None:
     if principal.scopes is not None and not may_use(principal, scope):
         may = ", ".join(sorted(principal.scopes))
-        raise Forbidden(f"This key is for {may} only; this needs one with the scope {scope.value}.")
+        raise Forbidden(f"This key is for {may} only; this request needs a key with the scope {scope.value}.")
 
 
 def may_use(principal: Principal, scope: Scope) -> bool:
@@ -126,7 +126,7 @@ def check_scopes_within(principal: Principal, requested: frozenset[str] | None) 
     if principal.scopes is None or (requested is not None and requested <= principal.scopes):
         return
     may = ", ".join(sorted(principal.scopes))
-    raise Forbidden(f"This key is for {may} only; it cannot create a key for more.")
+    raise Forbidden(f"This key is for {may} only; it cannot create a key with more scopes.")
 
 
 def usable_roles(roles: frozenset[str], scopes: frozenset[str] | None) -> frozenset[str]:

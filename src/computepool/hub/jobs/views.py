@@ -23,7 +23,7 @@ from computepool.protocol.jobs.jobs import AttemptView, JobResult, JobView, Outp
 _SENTENCES: dict[Reason, str] = {
     Reason.SUBMITTED: "waiting for a node",
     Reason.WAITING_FOR_NODE: "waiting for a node",
-    Reason.WAITING_FOR_JOBS: "waiting for the jobs it comes after",
+    Reason.WAITING_FOR_JOBS: "waiting for the jobs it depends on",
     Reason.BACKING_OFF: "waiting before the next attempt",
     Reason.PLACED: "given to {node}, about to start",
     Reason.STARTED: "running on {node}",
@@ -52,7 +52,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.MOVED_TOO_OFTEN: "it moved from host to host too often",
     Reason.HOST_NOT_REACHED: "it could not resume at the host that it named",
     Reason.CANCELLED_BY_USER: "cancelled",
-    Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
+    Reason.DEPENDENCY_FAILED: "a job it depends on did not succeed",
     Reason.PARENT_ENDED: "the job that submitted it did not succeed",
     Reason.VERIFYING: "it has a result, which another owner's node must confirm",
     Reason.RESULTS_DIFFER: (
@@ -67,13 +67,13 @@ FOR_A_NODE = _SENTENCES[Reason.WAITING_FOR_NODE]
 NO_NODE = "no connected node can run it"
 COMPARING = "it has results, and a node that reported none of them runs your function to compare them"
 _ALONE = "done, but not confirmed: no other owner's node could check the result yet"
-_TIED = "done, but not confirmed: another owner's node came to another result, and no third one could decide yet"
+_TIED = "done, but not confirmed: another owner's node came to a different result, and no third one could decide yet"
 _HELD = "; it is checked when one can, and its pay is held until then"
 
 
 def wrong_sentence(back: int) -> str:
     money = f"the {format_credits(back)} credits that it cost were refunded" if back else "nothing was refunded"
-    return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
+    return f"done, but the result was wrong: two other owners' nodes agreed on a different one; {money}"
 
 
 def status(row: JobRow, *, node: str | None) -> str:

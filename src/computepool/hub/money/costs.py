@@ -157,7 +157,7 @@ def _unsettled_sentence(money: JobMoney) -> str:
     newest = money.attempts[-1] if money.attempts and job.state != JobState.QUEUED else None
     if newest is not None and newest.owner_id == job.account_id:
         return free_or_reserved(job.hold)
-    rate = f"; it costs {format_credits(newest.price)} per hour where it is now" if newest is not None else ""
+    rate = f"; it costs {format_credits(newest.price)} per hour on its current node" if newest is not None else ""
     most = f", and at most {format_credits(job.ceiling)} per hour" if newest is None and job.ceiling else ""
     return f"Nothing has been charged yet: {held}{rate}{most}. Only a result is paid for."
 
@@ -165,7 +165,7 @@ def _unsettled_sentence(money: JobMoney) -> str:
 def _unpaid_sentence(tries: int) -> str:
     if not tries:
         return ""
-    return f" {counted(tries, 'other try', 'other tries')} cost nothing: only results that count are paid for."
+    return f" {counted(tries, 'other attempt', 'other attempts')} cost nothing: only results that count are paid for."
 
 
 def _to_owner(money: JobMoney, account_id: str) -> CostView:
@@ -178,7 +178,7 @@ def _to_owner(money: JobMoney, account_id: str) -> CostView:
         sentence = f"Not paid yet: your node holds this job at {format_credits(tried.price)} per hour."
     else:
         sentence = (
-            f"You were paid nothing: your node's try {tried.id} ended as {tried.state} "
+            f"You were paid nothing: your node's attempt {tried.id} ended as {tried.state} "
             f"({tried.reason.replace('_', ' ')}), and only a result that counts is paid for."
         )
     return _view(money, sentence, settled=settled, role="owner", attempt_id=tried.id, price=tried.price)

@@ -88,7 +88,7 @@ def _sentence(parts: list[HealthPart]) -> str:
     if bad:
         return f"{len(bad)} of {len(parts)} parts need attention: {_titles(bad)}."
     notes = [part for part in parts if part.state == "note"]
-    return f"Everything works. Worth a look: {_titles(notes)}." if notes else "Everything is well."
+    return f"Everything works. Worth a look: {_titles(notes)}." if notes else "Everything works."
 
 
 def _titles(parts: list[HealthPart]) -> str:
@@ -161,7 +161,7 @@ def _versions(_hub: Hub, known: Vitals) -> HealthPart:
     if not other:
         return _part("versions", f"The hub and all nodes run {own}.", values={"nodes_other": 0})
     sentence = f"The hub runs {own}; {other} of {sum(known.versions.values())} nodes run another version."
-    todo = "Update these nodes when their owners can; they go on working."
+    todo = "Update these nodes when their owners can; they keep working."
     return _part("versions", sentence, todo=todo, state="note", values={"nodes_other": other})
 
 
@@ -187,7 +187,7 @@ def _payouts(hub: Hub, known: Vitals) -> HealthPart:
     values = {"waiting": known.payouts_waiting, "unknown": known.payouts_unknown}
     if known.payouts_unknown:
         sentence = f"The bank's answer to {counted(known.payouts_unknown, 'payout')} was lost."
-        todo = "The hub keeps asking; if it stays so, check the bank's own list (`pool payouts list --all`)."
+        todo = "The hub keeps asking; if that lasts, check the bank's own list (`pool payouts list --all`)."
         return _part("payouts", sentence, todo=todo, values=values)
     if not known.payouts_waiting:
         return _part("payouts", "No payout waits for an administrator.", values=values)
@@ -281,7 +281,7 @@ def _loops(loops: list[LoopView]) -> HealthPart:
         return _part(
             "loops", f"All {len(loops)} background tasks run on time.", values={"loops": len(loops), "failing": 0}
         )
-    sentence = f"Not on time: {', '.join(loop.name for loop in bad)}."
+    sentence = f"Behind schedule: {', '.join(loop.name for loop in bad)}."
     todo = "The hub's log says why; a restart loses nothing."
     state = max((loop.state for loop in bad), key=_WORST.index)
     return _part("loops", sentence, todo=todo, state=state, values={"loops": len(loops), "failing": len(bad)})

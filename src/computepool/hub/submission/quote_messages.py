@@ -32,7 +32,7 @@ def _who(view: QuoteView) -> str:
         return view.reason
     takers = counted(view.nodes_now, "node") if view.nodes_now else "No node"
     dear = f"; {view.nodes_too_expensive} of them not at this price" if view.nodes_too_expensive else ""
-    return f"{takers} would take it now, {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
+    return f"{takers} would take it now, and {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
 
 
 def network(view: QuoteView) -> str:
@@ -59,18 +59,18 @@ def _price(view: QuoteView) -> str:
     each = " for each job" if view.items > 1 else ""
     if not view.price_high:
         unpriced = view.economy == Economy.NONE.value
-        return "Nothing costs anything in this pool." if unpriced else free_or_reserved(view.hold_total)
+        return "Everything is free in this pool." if unpriced else free_or_reserved(view.hold_total)
     low, high = format_credits(view.price_low), format_credits(view.price_high)
     span = f"{high} credits per hour" if low == high else f"{low} to {high} credits per hour"
     free = f" {free_or_reserved(view.hold_total)}" if view.own_node else ""
-    return f"The price now is {span}{each}; once a job is placed, its price stays.{free}"
+    return f"The current price is {span}{each}; it is fixed once a job is placed.{free}"
 
 
 def _most(view: QuoteView, request: QuoteRequest) -> str:
     if not view.hold_total:
         return "Nothing is put on hold." if view.max_price == 0 and view.economy != Economy.NONE.value else ""
     market = view.economy == Economy.MARKET.value
-    why = "about twice the highest price it could meet now" if market else "the price that holds here"
+    why = "about twice the highest price it could meet now" if market else "the fixed price of this pool"
     if request.max_price is not None:
         why = "your limit"
     each = format_credits(view.hold_each)
@@ -98,7 +98,7 @@ def _checks(view: QuoteView) -> str:
     if view.verify == Mode.ADAPTIVE.value:
         return (
             "Some results are verified on another owner's node, if one can run the job: those of a new node, later 1 in 10 "
-            "to 1 in 20. A verified job costs twice. --verify none turns this off."
+            "to 1 in 20. A verified job costs twice as much. --verify none turns this off."
         )
     return f"Its result counts when nodes of several owners agree on it ({view.verify}): that costs up to {view.runs} runs."
 
@@ -107,7 +107,7 @@ def _balance(view: QuoteView) -> str:
     if not view.hold_total:
         return ""
     if view.affordable:
-        return f"You have {format_credits(view.available)} credits to spend: enough."
+        return f"You have {format_credits(view.available)} credits to spend, which is enough."
     return (
         f"You have {format_credits(view.available)} credits to spend; {format_credits(view.missing)} are missing. "
         "Shorten --timeout, lower --max-price, set a --budget, or top up."

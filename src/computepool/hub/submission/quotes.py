@@ -188,8 +188,8 @@ def _start(seen: Outlook, waits: list[int]) -> Estimate:
 
 def _run(runs: list[int]) -> Estimate:
     if not runs:
-        return Estimate(text="Unknown: you have run nothing like it yet.")
-    return _estimate(runs, "of your jobs like it ran to the end")
+        return Estimate(text="Unknown: you have not run a similar job yet.")
+    return _estimate(runs, "of your similar jobs ran to completion")
 
 
 def _estimate(ordered: list[int], text: str) -> Estimate:
@@ -202,7 +202,7 @@ def _estimate(ordered: list[int], text: str) -> Estimate:
 
 
 def _finish(start: Estimate, run: Estimate) -> Estimate:
-    """Adds the percentiles of wait and run, which for the 90th is rather too late than too early."""
+    """Adds the percentiles of wait and run, which for the 90th errs on the late side."""
     if start.p50_ms is None or run.p50_ms is None:
         return Estimate(text=start.text if start.p50_ms is None else run.text)
     return Estimate(

@@ -109,7 +109,7 @@ def _check_links(request: SubmitRequest) -> None:
     if links > LINKS_MAX:
         raise BadRequest(
             f"All jobs of a submission together may name {LINKS_MAX} input files and jobs to wait for; these name {links}. "
-            "Send many files as one archive; to wait for many jobs, wait for one job that comes after them.",
+            "Send many files as one archive; to wait for many jobs, wait for one job that depends on them.",
             field="items",
         )
 
@@ -292,7 +292,7 @@ class _Submission:
                 raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
             if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
                 raise Conflict(
-                    f"Job {job_id} is {row.state}; a job that comes after it could never start.", field="after"
+                    f"Job {job_id} is {row.state}; a job that depends on it could never start.", field="after"
                 )
         return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
 

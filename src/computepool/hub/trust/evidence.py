@@ -28,8 +28,8 @@ _SHOWN = 200
 _QUARTERS = 4
 _SENTENCES = {
     Evidence.VERIFIED: "A result that agreed with another owner's node.",
-    Evidence.UNVERIFIED: "A job done; the result was not checked.",
-    Evidence.NARROW: "A job done; its submitter left the pool no choice of nodes, so it does not count.",
+    Evidence.UNVERIFIED: "A completed job; its result was not checked.",
+    Evidence.NARROW: "A completed job; its submitter left the pool no choice of nodes, so it counts only a quarter.",
     Evidence.CONFIRMED: "A result that was accepted earlier was checked, and agreed.",
     Evidence.REFUTED: "A result that was proven wrong, by nodes of other owners or by the node's own report.",
     Evidence.PADDED: "A result that agreed, but took far longer than on the other node; the streak starts again.",

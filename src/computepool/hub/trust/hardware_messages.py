@@ -38,15 +38,15 @@ def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
         claim = claimed[index]
         gflops = after.scores.gflops[index] if index < len(after.scores.gflops) else None
         if new == claim:
-            sentences.append(f"Card {index} counts as {claim} again, as it claims.")
+            sentences.append(f"GPU {index} counts as {claim} again, as it claims.")
         elif gflops is not None and claim not in TIER_GFLOPS:
             sentences.append(
-                f"Card {index} ({claim}) is in no price table and reached {_tflops(gflops)} TFLOPS: it counts as {new}, the "
+                f"GPU {index} ({claim}) is in no price table and reached {_tflops(gflops)} TFLOPS: it counts as {new}, the "
                 "best of its family that it matches."
             )
         elif gflops is not None:
             sentences.append(
-                f"Card {index} claims {claim}, which reaches {_tflops(TIER_GFLOPS[claim])} TFLOPS, and reached "
+                f"GPU {index} claims {claim}, which reaches {_tflops(TIER_GFLOPS[claim])} TFLOPS, and reached "
                 f"{_tflops(gflops)}: it counts as {new}."
             )
     return " ".join(sentences)

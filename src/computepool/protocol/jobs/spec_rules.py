@@ -52,7 +52,9 @@ def _check_command(spec: JobSpec) -> None:
         return
     size = command_bytes((*spec.argv, *spec.env, *spec.env.values()))
     if size > COMMAND_BYTES_MAX:
-        raise ValueError(f"argv and env take {size} bytes of {COMMAND_BYTES_MAX}; send long texts as input files")
+        raise ValueError(
+            f"argv and env take {size} bytes, and the limit is {COMMAND_BYTES_MAX}; send long texts as input files"
+        )
 
 
 def command_bytes(texts: Iterable[str]) -> int:

@@ -214,7 +214,7 @@ class QuoteRequest(Request):
 
 
 class Estimate(Reply):
-    """Half, and nine tenths, of earlier cases took no longer than this. Null: unknown, and `text` says why."""
+    """The median and the 90th percentile of earlier cases. Null: unknown, and `text` says why."""
 
     p50_ms: int | None = None
     p90_ms: int | None = None

@@ -27,7 +27,7 @@ class ZoneMarket(Reply):
 
     tier: str
     region: str
-    spot: Micro = Field(description="For a unit-hour (of a core, or a card), including the fee")
+    spot: Micro = Field(description="For a unit-hour (of a core, or a GPU), including the fee")
     reference: Micro
     low: Micro = Field(description="The spot price never falls below this")
     high: Micro
@@ -136,7 +136,7 @@ class NodeEarnings(Reply):
     floor_is_default: bool
     in_money: bool
     sentence: str
-    sales: list[Sale] = Field(description="Its cards first, then its cores")
+    sales: list[Sale] = Field(description="Its GPUs first, then its cores")
     past: list[Earned]
 
 

@@ -53,7 +53,7 @@ class JoinedNode(Reply):
 
 
 class JoinStatus(Reply):
-    """The use of a code. The code itself is never shown again."""
+    """How a code has been used. The code itself is never shown again."""
 
     id: str
     state: Literal["waiting", "used", "expired"]  #: waiting: still valid, and not used yet

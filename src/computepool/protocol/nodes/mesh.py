@@ -11,7 +11,7 @@ from computepool.protocol.base import Count, Micro, Reply
 
 
 class MeshView(Reply):
-    """The pool in a few numbers, at most a second or two old. Cheap enough to request every few seconds."""
+    """Key figures of the pool, at most a second or two old. Cheap enough to request every few seconds."""
 
     at_ms: int
     version: str = Field(description="The version of the list of nodes, which changes with the list")
@@ -20,7 +20,7 @@ class MeshView(Reply):
     cores: float = Field(description="Lent by the nodes that are online")
     cores_busy: float = Field(description="Of these, reserved for jobs")
     gpus: Count
-    gpus_busy: Count = Field(description="Cards with at least one job")
+    gpus_busy: Count = Field(description="GPUs with at least one job")
     vram_mb: Count
     running: Count
     queued: Count
@@ -48,12 +48,12 @@ class MeshNode(Reply):
     state: str = Field(description="The state requested by its owner: active, paused or draining")
     status: NodeStatus = Field(description="Its overall status, as in GET /nodes")
     takes_work: bool = Field(description="It takes new jobs of any account")
-    capacity: Count = Field(description="In thousandths of units: its cards or, without cards, its cores")
+    capacity: Count = Field(description="In thousandths of units: its GPUs or, without GPUs, its cores")
     cores: float
     cores_free: float | None = Field(description="null: it polls another hub of the pool")
     ram_mb: Count
     gpus: Count
-    vram_mb: Count = Field(description="Of all its cards together")
+    vram_mb: Count = Field(description="Of all its GPUs together")
     running: Count
     mine: bool = Field(description="A node of your account")
 
@@ -111,8 +111,8 @@ class LoadNow(Reply):
     cpu_percent: Count = Field(description="100 is one CPU")
     rss_mb: Count
     processes: Count
-    gpu_percent: Count | None = Field(default=None, description="Average of its cards; 100 is full load")
-    vram_mb: Count | None = Field(default=None, description="Total of its cards")
+    gpu_percent: Count | None = Field(default=None, description="Average of its GPUs; 100 is full load")
+    vram_mb: Count | None = Field(default=None, description="Total of its GPUs")
 
 
 class AttemptUsage(Reply):
@@ -129,15 +129,15 @@ class AttemptUsage(Reply):
     live: bool = Field(description="More points may follow")
     started_at_ms: int | None = None
     finished_at_ms: int | None = None
-    step_ms: Count = Field(description="The minimum distance of points; 0: as they were reported")
+    step_ms: Count = Field(description="The minimum time between points; 0: as they were reported")
     at_ms: list[int]
     cpu_percent: list[int] = Field(description="100 is one CPU")
     rss_mb: list[int]
     processes: list[int]
     gpu_percent: list[int] | None = Field(
-        default=None, description="Average of its cards; null: no card, or the vendor's library does not report it"
+        default=None, description="Average of its GPUs; null: no GPU, or the vendor's library does not report it"
     )
-    vram_mb: list[int] | None = Field(default=None, description="Total used on its cards")
+    vram_mb: list[int] | None = Field(default=None, description="Total used on its GPUs")
     now: LoadNow | None = Field(default=None, description="The latest report of its node; null: nothing runs")
 
 
@@ -147,8 +147,8 @@ class JobUsage(Reply):
     job_id: str
     cores: float = Field(description="Reserved for it")
     ram_mb: Count = Field(description="Its limit")
-    gpus: Count = Field(description="Cards reserved for it")
-    vram_mb: Count = Field(description="Reserved on each card; 0: the whole card, or none")
+    gpus: Count = Field(description="GPUs reserved for it")
+    vram_mb: Count = Field(description="Reserved on each GPU; 0: the whole GPU, or none")
     every_ms: Count = Field(description="The interval of the nodes' reports; requesting more often is useless")
     attempts: list[AttemptUsage]
 

@@ -101,9 +101,9 @@ def _check_stream(data: Any, arrow: Any) -> None:
         if (message.type == "schema") is not (at == 0) or message.type not in _ARROW_MESSAGES:
             raise ValueError("the encoded table is not an Arrow stream")
         if at == 0 and b"ARROW:extension:" in metadata:
-            raise ValueError("the encoded table has an extension type in it; that is refused")
+            raise ValueError("the encoded table has an extension type, which is not accepted")
         if at and _is_compressed(metadata, nested=message.type == "dictionary"):
-            raise ValueError("the encoded table is compressed; that is refused")
+            raise ValueError("the encoded table is compressed, which is not accepted")
 
 
 _ARROW_MESSAGES = ("schema", "dictionary", "record batch")

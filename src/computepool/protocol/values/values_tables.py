@@ -206,7 +206,7 @@ def _numpy_dtype(descr: Any) -> tuple[Any, Any]:
     numpy = library("numpy", "a NumPy array")
     dtype = numpy.lib.format.descr_to_dtype(_tuples(descr))
     if dtype.hasobject:
-        raise ValueError("the encoded array has Python objects in it; that is refused")
+        raise ValueError("the encoded array contains Python objects, which are not accepted")
     return numpy, dtype
 
 

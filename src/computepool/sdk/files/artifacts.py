@@ -263,7 +263,7 @@ def _section(source: IO[bytes], offset: int, size: int) -> Iterator[bytes]:
     while size > 0:
         chunk = source.read(min(CHUNK_BYTES, size))
         if not chunk:
-            raise BadRequest("The file shrank during the upload.")
+            raise BadRequest("The file shrank during the upload; try again.")
         size -= len(chunk)
         yield chunk
 

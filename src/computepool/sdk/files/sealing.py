@@ -106,7 +106,7 @@ def add(text: str) -> KeyFile:
     try:
         other = _parse(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"These are not exported sealing keys: {error}.") from error
+        raise BadRequest(f"This file does not contain exported sealing keys: {error}.") from error
     file = load()
     known = {key.public for key in file.keys}
     joined = replace(file, keys=(*file.keys, *(key for key in other.keys if key.public not in known)))

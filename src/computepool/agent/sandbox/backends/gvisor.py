@@ -63,7 +63,7 @@ class GvisorSandbox(BoxedSandbox):
         policy = command.policy
         if policy.gpus and (reason := self._cards_reason()):
             raise SandboxError(
-                f"cards are not passed into {self.level.label}: {reason}; lend them at the level namespace"
+                f"GPUs are not passed into {self.level.label}: {reason}; lend them at the level namespace"
             )
         #: The job's bundle and state; removed by its process.
         folder = self._runs / str(next(_names))

@@ -98,7 +98,7 @@ def ask(*command: str) -> str:
 def nvproxy_reason(path: str, driver: str) -> str:
     """Why this runsc cannot pass on cards of this driver; empty if it can. It supports only exact versions."""
     if not driver:
-        return "there is no NVIDIA driver, and runsc passes on no other cards"
+        return "there is no NVIDIA driver, and runsc passes on no other GPUs"
     known = ask(path, "nvproxy", "list-supported-drivers").split()
     if driver in known:
         return ""

@@ -186,7 +186,7 @@ REQUESTS: dict[str, Examples] = {
     "ChildGroupRequest": _one("A group for what it submits", {"seq": 1, "name": "parts"}),
     "MessageRequest": _one("A value, encoded as results are", {"seq": 1, "value": '{"loss":0.25}'}),
     "HardwareReport": _one(
-        "A node with one card that can be measured",
+        "A node with one GPU that can be measured",
         {
             "id": "8c1d9e0f2a3b4c5d6e7f8091",
             "cpu": 980,
@@ -251,7 +251,7 @@ REQUESTS: dict[str, Examples] = {
         a_gift={"account": "admin", "amount": 25_000_000, "note": "for the bug report"},
     ),
     "QuoteRequest": _one(
-        "Ten jobs on a card with 16 GB, two hours each at most",
+        "Ten jobs on a GPU with 16 GB, two hours each at most",
         {"needs": {"gpus": 1, "vram_mb": 16384}, "timeout_s": 7200, "items": 10, "name": "train.py"},
         within_a_budget={"needs": {"cores": 4}, "items": 100, "max_price": 40_000_000, "budget": 250_000_000},
     ),

@@ -22,7 +22,7 @@ _MEANINGS: dict[int, tuple[str, str, str]] = {
     507: (
         "quota_exceeded",
         "The account's storage quota is used up (quota_exceeded), or the hub's disk is full (out_of_space)",
-        "Your account stores 1.1 TB of files and job data and may store 1.1 TB. 3.2 GB more do not fit.",
+        "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB.",
     ),
 }
 

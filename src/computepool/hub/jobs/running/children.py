@@ -99,7 +99,7 @@ def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> Jo
     if not found or job is None or found[0].node_id != node.node_id:
         raise NotFound("This node holds no such attempt.")
     if AttemptState(found[0].state) not in LIVE_ATTEMPT or JobState(job.state) in TERMINAL:
-        raise Conflict("This attempt is over.")
+        raise Conflict("This attempt has ended.")
     return job
 
 
@@ -184,7 +184,7 @@ def _lock(tx: Tx, parent: Parent) -> None:
     job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
     attempt = attempt_rows.lock_attempts(tx, [parent.attempt_id]).get(parent.attempt_id)
     if attempt is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
-        raise Conflict("This attempt is over.")
+        raise Conflict("This attempt has ended.")
 
 
 def _is_own_group(tx: Tx, parent: Parent, group_id: str | None) -> bool:

@@ -40,7 +40,7 @@ _CHART_AGE_MS = 60_000
 Span = Literal["1h", "24h", "7d", "30d"]
 _ECONOMIES = {
     Economy.MARKET: "Each zone has one spot price per unit-hour (one core or one GPU), the same for everyone. Every {every} "
-    "it follows demand and supply. Floors and ceilings decide who takes part; they do not set the price.",
+    "it is adjusted to supply and demand. Floors and ceilings decide who takes part; they do not set the price.",
     Economy.TIME_BANK: "A unit-hour (one core or one GPU) costs one credit everywhere. Prices do not move, and floors do not "
     "apply.",
     Economy.NONE: "This pool has no prices: jobs cost nothing, and lending earns nothing.",
@@ -176,7 +176,7 @@ async def history(hub: Hub, *, tier: str, region: str, since_ms: int | None, ste
 
     before, rows = await hub.store.read(load)
     if before is None and not rows:
-        raise NotFound(f"No price was ever recorded for {zone}. GET /market lists the zones.")
+        raise NotFound(f"No price has been recorded for {zone}. GET /market lists the zones.")
     return MarketHistory(
         tier=zone.tier,
         region=zone.region,

@@ -108,7 +108,7 @@ def _works(code: CodeRow, now_ms: int) -> bool:
 async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     if request.protocol != PROTOCOL:
         raise BadRequest(
-            f"This hub uses protocol {PROTOCOL}, the agent {request.protocol}; install the same version.",
+            f"This hub uses protocol {PROTOCOL}, and the agent {request.protocol}; install the same version of both.",
             field="protocol",
         )
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):

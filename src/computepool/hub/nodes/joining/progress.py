@@ -36,7 +36,7 @@ _TITLES: dict[_Name, str] = {
     "job": "It finished its first job",
 }
 _EXPIRED = "The code expired before anybody used it; create a new one."
-_LATER = "Follows the steps before it."
+_LATER = "Waits for the steps before it."
 _State = Literal["waiting", "done", "warning", "skipped"]
 
 

@@ -91,7 +91,7 @@ def _ids(connection: Connection, names: Iterable[str], *, field: str) -> list[st
         row = account_rows.get_account(connection, name) or account_rows.find_account(connection, name)
         if row is None:
             # A rule with a wrong name would do nothing, and nobody would notice.
-            raise NotFound(f"There is no account {name!r}; give its id or its name.", field=field)
+            raise NotFound(f"There is no account {name!r}; use its id or its exact name.", field=field)
         found.add(row.id)
     return sorted(found)
 
