@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import Connection, text
 
 from computepool.hub.context import Hub
 from computepool.hub.groups import groups
@@ -272,3 +274,29 @@ async def test_several_jobs_of_one_node_say_how_far_they_are_at_once(any_hub: Hu
     await node.poll(wait_ms=0, path="/heartbeat", running=running)
     seen = [(await any_hub.admin.get(f"/jobs/{job_id}")).json()["progress"] for job_id in jobs]
     assert seen == [0.5, 0.5, 0.5]
+
+
+async def test_asking_for_results_does_not_stall_the_hub_while_its_readers_are_busy(any_hub: HubDouble) -> None:
+    """Polls, renewals of leases and dispatch run on the same event loop."""
+    group, store = await make_group(any_hub.admin), any_hub.hub.store
+    busy_s, gaps = 1.5, [0.0]
+
+    def read_slowly(connection: Connection) -> None:
+        connection.execute(text("SELECT 1"))
+        time.sleep(busy_s)
+
+    async def beat() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - before)
+
+    await any_hub.admin.get(f"/groups/{group}/results", params={"wait_ms": 0})  # so that its owner is known
+    heart = asyncio.create_task(beat())
+    slow = [asyncio.create_task(store.read(read_slowly)) for _ in range(any_hub.hub.settings.read_threads)]
+    await asyncio.sleep(0.1)
+    answer = await any_hub.admin.get(f"/groups/{group}/results", params={"wait_ms": 0})
+    await asyncio.gather(*slow)
+    heart.cancel()
+    assert answer.status_code == 200
+    assert max(gaps) < busy_s / 3
