@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from computepool.core.errors import Unavailable
 from computepool.hub.db.session import Commit, Store, Tx
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from computepool.testing.waiting import eventually
 from tests.hub.submitting import body, job, state, submit
 
 T = TypeVar("T")
@@ -132,6 +134,34 @@ async def test_who_submits_may_go_away_meanwhile(hub: HubDouble, monkeypatch: py
     go_on.set()
     [grant] = await node.take()
     assert (await job(hub.admin, grant.job_id))["state"] == "leased"
+
+
+async def test_a_failure_after_its_client_went_away_concerns_nobody(
+    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it any more, and an exception that nobody retrieves is reported by the event loop."""
+    node, began, go_on, reported = await hub.node(cores=1), asyncio.Event(), asyncio.Event(), []
+
+    async def fails(_store: Store, _unit: Callable[[Tx], T]) -> T:
+        began.set()
+        await go_on.wait()
+        raise Unavailable("The database is away.", retry_after_s=1)
+
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _loop, context: reported.append(context))
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", fails)
+        submitting = asyncio.create_task(submit(hub.admin))
+        await began.wait()
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+        go_on.set()
+        await eventually(lambda: not hub.hub.jobs.submitting_jobs)
+        gc.collect()
+    loop.set_exception_handler(before)
+    assert not reported
+    assert (free_cores(hub, node), len(hub.hub.jobs.queue.backlog)) == (1, 0)
 
 
 async def test_jobs_of_one_submission_go_to_several_nodes(any_hub: HubDouble) -> None:

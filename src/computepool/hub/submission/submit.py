@@ -44,13 +44,21 @@ async def submit(
         request = await mesh_version.resolve_request(hub, principal.account_id, request)
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         # The client may disconnect, but what is committed must be counted and reach a node.
-        reply = await asyncio.shield(_write(hub, submission, remembered))
+        writing = asyncio.ensure_future(_write(hub, submission, remembered))
+        writing.add_done_callback(_retrieve)
+        reply = await asyncio.shield(writing)
     except ComputePoolError:
         # If the same request was answered before, its host or all nodes that could run it may have gone since.
         if (known := await idempotency.find(hub, remembered, model=SubmitReply)) is not None:
             return known
         raise
     return reply.model_copy(update={"warning": warning}) if warning else reply
+
+
+def _retrieve(writing: asyncio.Future[SubmitReply]) -> None:
+    """So that the event loop does not report an error for which nobody waits any more."""
+    if not writing.cancelled():
+        writing.exception()
 
 
 async def submit_children(
