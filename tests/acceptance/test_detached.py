@@ -175,9 +175,7 @@ def test_results_reach_home_although_submitter_worker_and_hub_are_killed(mesh: M
     submitter.kill()
     submitter.communicate()
 
-    placed = wait_until(lambda: len(found := where(pool, group_id)) == 3 and found, 60, "all of them run")
-    assert set(placed.values()) <= {"linux-a", "gpu-a"}, "home does not compute unless it is asked to"
-    lost = placed["bundle-a"]
+    lost = wait_until(lambda: where(pool, group_id).get("bundle-a"), 60, "one of them runs")
     assert lost is not None
     mesh.kill(lost)
     mesh.kill("laptop")
@@ -193,6 +191,8 @@ def test_results_reach_home_although_submitter_worker_and_hub_are_killed(mesh: M
         job.key: [attempt.node_name for attempt in pool.jobs.get(job.id).tries]
         for job in pool.jobs.list(group_id=group_id)
     }
+    nodes = {name for names in tries.values() for name in names}
+    assert nodes <= {"linux-a", "gpu-a"}, "home does not compute unless it is asked to"
     assert lost in tries["bundle-a"]
     assert len(tries["bundle-a"]) > 1, "it was begun again elsewhere"
     check_home(mesh, pool, group_id)

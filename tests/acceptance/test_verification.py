@@ -21,7 +21,7 @@ OWNERS = ("olga", "otto", "liar")
 
 def answer(question: int) -> object:
     """What a node of the liar's makes of it: there the folder that it runs in has the name of the node."""
-    return "whatever" if "liar" in os.getcwd() else question * 2
+    return "whatever" if "node-of-liar" in os.getcwd() else question * 2
 
 
 def lent_by(make_pool: MakePool, *owners: str) -> RealPool:

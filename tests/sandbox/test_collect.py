@@ -84,11 +84,11 @@ def test_number_size_depth_and_entries_are_capped(workdir: Path) -> None:
 def test_an_iteration_that_stops_early_closes_its_descriptors(workdir: Path) -> None:
     (workdir / OUTPUTS / "a").mkdir()
     (workdir / OUTPUTS / "a" / "one").write_text("1")
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     iterator = iter(OutputCollector(workdir / OUTPUTS))
     next(iterator)
     iterator.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before, "the garbage collector may close others meanwhile"
 
 
 def test_a_missing_outputs_folder_is_no_error(workdir: Path) -> None:

@@ -19,6 +19,7 @@ from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.selftest import isolation_evidence, selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
+from computepool.testing.waiting import wait_until
 from tests.sandbox.conftest import AtLevel
 from tests.sandbox.running import LIMITS, attack, eventually, make_sandbox, run, run_python, started, started_attack
 
@@ -160,8 +161,8 @@ def test_a_killed_kernel_is_noticed(gvisor: Sandbox) -> None:
         return [part for part in parts if isolation_evidence._name(part) == "runsc-sandbox"]
 
     with started(gvisor, ["sleep", "60"]) as job:
-        assert eventually(lambda: bool(kernels()))
-        kernels()[0].kill()
+        found = wait_until(kernels, 60, "the kernel runs")
+        found[0].kill()
         assert job.end(10).exit.status in (Status.SIGNAL, Status.SANDBOX_ERROR)
     assert run(gvisor, ["true"]).exit.ok
 

@@ -167,7 +167,7 @@ def test_no_path_leads_out_of_the_view(host: Host, names: list[str], absolute: b
 
 
 def test_resolving_leaves_no_descriptor_open(host: Host) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     for path in ("mine", "out", "mine/x", "sub/x/y", "pipe", "tool", "a", "/opt/one/x"):
         host.mount_of(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before, "the garbage collector may close others meanwhile"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import re
 import time
 from pathlib import Path
 
@@ -27,9 +28,10 @@ WAIT = "while [ ! -e {} ]; do sleep 0.01; done"
 
 
 def alive(marker: str) -> list[int]:
-    """Processes whose command line holds `marker`."""
+    """Processes whose command line holds `marker`, and not only as the beginning of a longer number."""
+    whole = re.compile(rf"{re.escape(marker)}(?!\d)")
     processes = psutil.process_iter(["cmdline"])
-    return [p.pid for p in processes if any(marker in word for word in p.info["cmdline"] or ())]
+    return [p.pid for p in processes if any(whole.search(word) for word in p.info["cmdline"] or ())]
 
 
 @pytest.mark.soak

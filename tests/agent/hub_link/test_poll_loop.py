@@ -80,10 +80,13 @@ class TestLeases:
 
     async def test_a_poll_that_hangs_renews_nothing(self, hub: FakeHub, start_node: StartNode) -> None:
         """A lease counts from when an acknowledged renewal was sent; an open connection does not matter."""
-        hub.interval_ms, hub.lease_ms, hub.fence_ms = 100, 1_500, 500
+        hub.interval_ms = 100
         await start_node()
         (attempt,) = hub.submit(command("sleep", "60"))
         await until(lambda: len(hub.beats) >= 1)
+        # Only now a short lease: on a busy machine one may be over before the job has started.
+        hub.lease_ms, hub.fence_ms, heard = 1_500, 500, len(hub.beats)
+        await until(lambda: len(hub.beats) > heard or attempt in hub.reports)
         hub.interval_ms = 60_000
         hub.fault = lambda path: 503 if path == "/heartbeat" else None
         assert (await hub.report(attempt)).reason is Reason.LEASE_LOST

@@ -81,6 +81,7 @@ async def test_a_join_code_lists_its_hosts_and_says_when_it_has_expired(tmp_path
     async with running_hub(tmp_path, clock=clock) as hub:
         many, unused = await code_of(hub.admin, hosts=3), await code_of(hub.admin)
         for name in ("one", "two"):
+            clock.advance(1)  # Within a millisecond, ids are in no order.
             node = NodeDouble(hub.client(), clock)
             await node.register(many["code"], name=name)
         status = await got(hub.admin, f"/nodes/codes/{many['id']}")

@@ -71,7 +71,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 #: Rounds are made by the tests; the operator allows this machine.
-hub = hub_fixture(webhook_private="127.0.0.0/8", webhook_round_s=3600, webhook_call_s=2)
+hub = hub_fixture(webhook_private="127.0.0.0/8", webhook_round_s=3600)
 
 
 async def until(condition: Callable[[], bool]) -> None:

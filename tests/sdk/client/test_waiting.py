@@ -47,6 +47,7 @@ def test_an_impossible_job_is_explained_at_submission_and_in_the_timeout(
     pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     future = pool.submit(pow, 2, 10, ram=HUGE)
+    assert future.job_id  # else the time may be over before it is sent
     with pytest.raises(TimeoutError, match="No node can run this: the only node has less than 1000 GB of RAM"):
         future.result(timeout=0.5)
     assert [line for line in warnings(caplog) if "No node can run this" in line], "without a request"
@@ -108,6 +109,7 @@ def test_every_kind_of_wait_is_explained_once(pool: Pool, caplog: pytest.LogCapt
 @pytest.mark.soak
 def test_the_timeout_of_a_map_is_explained(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     run = pool.map(abs, [1, -2], ram=HUGE)
+    assert pool.flush()  # else the time may be over before they are sent
     with pytest.raises(TimeoutError, match="No node can run this"):
         run.take(timeout=1)
     assert len(warnings(caplog)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tracemalloc
 from pathlib import Path
 from random import Random
@@ -97,6 +98,15 @@ def test_a_damaged_download_never_appears_under_its_name(
     assert not (tmp_path / "back.bin").exists()
     hub.blobs[artifact.digest] = data
     assert pool.artifacts.get(artifact.digest, tmp_path / "back.bin").read_bytes() == data
+
+
+def test_a_download_replaces_only_files(hub: FakeHub, pool: Pool, file: Path, tmp_path: Path) -> None:
+    """Root could replace /dev/null, too."""
+    artifact = pool.artifacts.put(file)
+    os.mkfifo(tmp_path / "special")
+    with pytest.raises(BadRequest, match="is not a file"):
+        pool.artifacts.get(artifact.digest, tmp_path / "special")
+    assert (tmp_path / "special").is_fifo()
 
 
 def test_a_transfer_without_progress_is_given_up(

@@ -98,6 +98,9 @@ class ArtifactApi(Resource):
         target = Path(path).expanduser()
         if target.is_dir():
             target = target / digest
+        if target.exists() and not target.is_file():
+            # It would be replaced by a file: for root even /dev/null.
+            raise BadRequest(f"{target} is not a file, so nothing can be downloaded to it.")
         target.parent.mkdir(parents=True, exist_ok=True)
         name = target.name
         if len(os.fsencode(name)) > _NAME_BYTES_MAX:
