@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from computepool.agent.execution.logs import CheckpointLine, LogBuffer
 from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox.base import ProcessUsage, Status
-from computepool.agent.sandbox.scratch import OPEN_FOLDER
+from computepool.agent.sandbox.scratch import OPEN_FOLDER, opened
 from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import Call
 from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
@@ -135,15 +134,8 @@ class Attempt:
         """Descriptors of its work folder and of the job's folder `base` in it. No link is followed. Raises OSError."""
         if self.workdir is None:
             raise FileNotFoundError(errno.ENOENT, "the job has not started")
-        top = os.open(self.workdir, OPEN_FOLDER)
-        try:
-            here = os.open(self.folder_name(base), OPEN_FOLDER, dir_fd=top)
-            try:
-                yield top, here
-            finally:
-                os.close(here)
-        finally:
-            os.close(top)
+        with opened(self.workdir, OPEN_FOLDER) as top, opened(self.folder_name(base), OPEN_FOLDER, dir_fd=top) as here:
+            yield top, here
 
     def end(self, status: Status) -> None:
         if self.kill is not None:

@@ -21,6 +21,7 @@ from typing import Any
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hub_link.hub_client import HubClient, retry
+from computepool.agent.sandbox.scratch import NEW_FILE
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.core.errors import BadRequest, ComputePoolError, TooLarge
 
@@ -121,8 +122,7 @@ def _write(attempt: Attempt, name: str, data: bytes) -> None:
     """Write under a temporary name, then rename: the job never sees half a reply."""
     building = f".{name}.reply"
     with attempt.open_folder(CALLS) as (_, here):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(building, flags, 0o644, dir_fd=here), "wb") as target:
+        with os.fdopen(os.open(building, NEW_FILE, 0o644, dir_fd=here), "wb") as target:
             target.write(data)
         os.rename(building, f"{name}.reply", src_dir_fd=here, dst_dir_fd=here)
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ from typing import IO
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import TRANSIENT, HubClient
 from computepool.agent.hub_link.identity import Identity
-from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.scratch import opened, remove_tree
 from computepool.agent.storage.artifacts import download, size_of
 from computepool.core.errors import ComputePoolError, Conflict, NotFound, Unavailable
 from computepool.core.words import byte_size
@@ -360,11 +360,8 @@ def _publish(folder: Path, final: Path) -> None:
 
 
 def _sync(path: str | Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_whole(folder: Path, manifest: str) -> bool:

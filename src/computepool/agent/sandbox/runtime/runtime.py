@@ -23,7 +23,7 @@ from typing import Any
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, tree
-from computepool.agent.sandbox.scratch import open_lock, remove_tree
+from computepool.agent.sandbox.scratch import locked, open_lock, remove_tree
 
 #: Where a job finds its Python.
 INSIDE = tree.PYTHON
@@ -90,7 +90,7 @@ class Runtime:
             return load_chosen(store, recipe, (store / CHOSEN).read_text().strip())
         found = _find_made(store, recipe)
         if found is None:
-            with lock(store):
+            with locked_store(store):
                 found = _find_made(store, recipe) or _make(store, recipe, extra=extra, add=add)
         return found
 
@@ -177,13 +177,8 @@ def building_folder(store: Path) -> Iterator[Path]:
         remove_tree(folder)
 
 
-@contextlib.contextmanager
-def lock(store: Path) -> Iterator[None]:
-    fd = open_lock(store / ".lock", fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        os.close(fd)
+def locked_store(store: Path) -> contextlib.AbstractContextManager[None]:
+    return locked(store / ".lock", fcntl.LOCK_EX)
 
 
 def hold(store: Path, digest: str) -> None:
