@@ -9,8 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, result_of_exit
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
@@ -39,16 +38,15 @@ _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(eq=False)
 class ProcessRunner:
+    node: Node
     job_environment: JobEnvironment
     provisions: Provisions
-    cache: ArtifactCache
     _: KW_ONLY
+    cache: ArtifactCache
     uploader: Uploader
     keeper: CheckpointKeeper
     sink: OutputSink
     folders: WorkFolders
-    clock: AgentClock
-    limits: AgentLimits
 
     _running: set[ProcessRun] = field(default_factory=set, init=False)
 
@@ -73,7 +71,7 @@ class ProcessRunner:
                 seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
                 write = partial(self.sink, attempt)
                 await take_outputs(
-                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.limits, seal=seal
+                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.node.limits, seal=seal
                 )
             return result
         finally:
@@ -157,7 +155,7 @@ class ProcessRunner:
         finally:
             for fd in writers:
                 os.close(fd)
-        attempt.started_at = self.clock.steady()
+        attempt.started_at = self.node.clock.steady()
         return ProcessRun(process, readers, attempt=attempt, sink=self.sink)
 
 
