@@ -32,8 +32,7 @@ class Sandbox:
 
     level: Level
     footprint: Footprint
-    #: The program that starts jobs, for the owner to read; empty if there is none.
-    program = ""
+    program = ""  #: the program that starts jobs, for the owner to read; empty if there is none
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config

@@ -48,10 +48,8 @@ class GvisorSandbox(BoxedSandbox):
     footprint = Footprint(pids=128, processes=7, pids_each=4, memory_mb=64, limits_inside=True)
     uid_inside = runsc.UID
     process: type[Process] = _GvisorProcess
-    #: Exit code of the program if it could not start the job.
-    not_started = 128
-    #: Exit codes that may also mean that the job never began.
-    ambiguous_codes: tuple[int, ...] = ()
+    not_started = 128  #: exit code of the program if it could not start the job
+    ambiguous_codes: tuple[int, ...] = ()  #: exit codes that may also mean that the job never began
 
     def __init__(self, config: SandboxConfig) -> None:
         self._path, self.program = self._find_program()
@@ -65,8 +63,7 @@ class GvisorSandbox(BoxedSandbox):
             raise SandboxError(
                 f"cards are not passed into {self.level.label}: {reason}; lend them at the level namespace"
             )
-        #: The job's bundle and state; removed by its process.
-        folder = self._runs / str(next(_names))
+        folder = self._runs / str(next(_names))  #: the job's bundle and state; removed by its process
         folder.mkdir(mode=0o700)
         try:
             spec = self._configuration(command)

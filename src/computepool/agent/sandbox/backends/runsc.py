@@ -46,8 +46,7 @@ _RESERVED_MB = 512
 @dataclass(frozen=True, slots=True)
 class Runsc:
     path: str
-    #: The day of its release, as YYYYMMDD.
-    release: str
+    release: str  #: the day of its release, as YYYYMMDD
 
 
 _FIX = (

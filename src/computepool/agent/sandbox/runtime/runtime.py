@@ -41,14 +41,10 @@ _held: dict[Path, int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    #: The tree, on the host.
-    root: Path
-    #: SHA-256 of its manifest.
-    digest: str
-    #: The interpreter was built against libraries of its own, which are in the tree.
-    own_libraries: bool
-    #: Digest of site-packages.
-    packages: str
+    root: Path  #: the tree, on the host
+    digest: str  #: SHA-256 of its manifest
+    own_libraries: bool  #: the interpreter was built against libraries of its own, which are in the tree
+    packages: str  #: digest of site-packages
 
     @property
     def path(self) -> Path:
@@ -100,8 +96,7 @@ class RuntimeRecipe:
     """Identifies the inputs of a runtime without reading all of them."""
 
     key: str
-    #: What a runtime that was made elsewhere must have in common with this agent.
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  #: what a runtime that was made elsewhere must have in common with this agent
 
     @classmethod
     def of(cls, extra: Mapping[str, Path], add: Sequence[str]) -> RuntimeRecipe:

@@ -53,14 +53,10 @@ _FIX = "this is a fault of the sandbox on this machine; please report it with th
 class LevelReport:
     level: Level
     ok: bool
-    #: What the level is made with, or why it does not hold.
-    reason: str
-    #: What the owner can do; empty if ok.
-    fix: str
-    #: cgroup1, cgroup2 or rlimit; empty if the level does not start at all.
-    limits: str
-    #: Attack -> what it achieved; empty if it was held off.
-    attacks: tuple[tuple[str, str], ...] = ()
+    reason: str  #: what the level is made with, or why it does not hold
+    fix: str  #: what the owner can do; empty if ok
+    limits: str  #: cgroup1, cgroup2 or rlimit; empty if the level does not start at all
+    attacks: tuple[tuple[str, str], ...] = ()  #: attack -> what it achieved; empty if it was held off
 
 
 def levels(config: SandboxConfig) -> list[LevelReport]:
