@@ -25,7 +25,7 @@ from computepool.agent.owner import owner_console, saved_options
 from computepool.agent.owner.owner_console import OwnerConsole, Watcher
 from computepool.agent.packages import pythons
 from computepool.agent.packages.interpreters import PYTHON
-from computepool.agent.sandbox import levels, volumes
+from computepool.agent.sandbox import volumes
 from computepool.agent.sandbox.scratch import locked
 from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
@@ -85,7 +85,7 @@ def inspect(config: AgentConfig) -> Machine:
     runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
     hardware = probe.probe(config)
-    level = levels.choose(
+    level = selftest.choose_level(
         lambda level: selftest.report(selftest.BACKENDS[level], sandbox_config),
         config.sandbox,
         cards=bool(hardware.cards),

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import secrets
 import shutil
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.network.egress_requests import EgressRequest, RequestRefused, parse_head
 from computepool.agent.network.egress_shim import PORT
-from computepool.agent.network.lookups import Lookups, Resolve
 from computepool.agent.network.nearby import Nearby
 from computepool.agent.network.unix_path import short_path
 from computepool.core import network
@@ -37,6 +38,7 @@ _REFUSALS_LOGGED = 20
 _ANSWERED = 4
 _LINGER_S = 1.0
 _LOOKUPS_PER_JOB = 4
+_LOOKUPS_MAX = 16
 
 _ADDRESS = f"http://127.0.0.1:{PORT}"
 #: The job's variables. Programs disagree about the case.
@@ -45,6 +47,9 @@ VARIABLES = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _ADDRESS),
     **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
 }
+
+#: Looks a host and port up.
+Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 
 class Egress:
@@ -56,7 +61,7 @@ class Egress:
         self.limits = limits
         self._folder = folder
         self._private = tuple(private)
-        self._resolve = resolve or Lookups().resolve
+        self._resolve = resolve or _Lookups().resolve
         self.nearby = Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
     async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
@@ -268,3 +273,42 @@ class EgressProxy:
         self._refusals += 1
         if self._refusals <= _REFUSALS_LOGGED:
             _log.info("network of %s: %s", self._label or "a job", refused.sentence)
+
+
+class _Lookups:
+    """DNS lookups by the system's resolver that block nothing else.
+
+    A lookup cannot be cancelled, and a hostile name server may answer slowly. So each lookup has a daemon thread of its
+    own, for which nothing waits, and their number is limited.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_LOOKUPS_MAX)
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """All addresses of a name. Raises OSError."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[Address]] = loop.create_future()
+
+        def settle(found: list[Address] | OSError) -> None:
+            self._free.release()  # Not earlier: a thread counts even if nothing waits for it.
+            if answer.done():
+                return
+            if isinstance(found, OSError):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def look_up() -> None:
+            found: list[Address] | OSError
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
+            except (OSError, ValueError) as error:
+                found = OSError(str(error))
+            with contextlib.suppress(RuntimeError):  # The loop may have ended.
+                loop.call_soon_threadsafe(settle, found)
+
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+        return await answer
