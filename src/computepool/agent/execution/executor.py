@@ -128,7 +128,6 @@ class Executor:
         return any(saving)
 
     async def wait_until_idle(self) -> None:
-        """Wait until no attempt is waiting or running."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -149,7 +148,7 @@ class Executor:
                 result = await self._run(attempt, lane)
                 if attempt.calls is not None:
                     await self.relay.end(attempt)
-                sealing.close(result, attempt.spec.spec, attempt.grant.job_id)
+                sealing.close(result, attempt.seal)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
                     logs = await self.shipper.settle(attempt.log)

@@ -21,7 +21,6 @@ from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
 from computepool.agent.sandbox.collect import is_empty
 from computepool.agent.sandbox.supervise import Process
-from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
@@ -68,10 +67,9 @@ class ProcessRunner:
                 attempt.stop is None and result.outcome is not Outcome.MOVED
             )
             if wants_outputs and not is_empty(workdir / OUTPUTS):
-                seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
                 write = partial(self.sink, attempt)
                 await take_outputs(
-                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.node.limits, seal=seal
+                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.node.limits, seal=attempt.seal
                 )
             return result
         finally:
@@ -160,8 +158,6 @@ class ProcessRunner:
 
 
 class ProcessRun:
-    """One running process and its output."""
-
     def __init__(self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, sink: OutputSink) -> None:
         self._process = process
         self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))

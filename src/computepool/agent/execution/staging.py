@@ -157,7 +157,6 @@ async def open_for_upload(
 
 
 async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
-    """Upload a file and return its digest."""
     digest = None
     try:
         digest = await digest_of(fd, size)

@@ -85,7 +85,6 @@ class Reporter:
             self._idle.set()
 
     async def wait_until_flushed(self) -> None:
-        """Wait until every report has been answered."""
         await self._idle.wait()
 
     def spill(self) -> None:

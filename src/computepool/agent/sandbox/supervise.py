@@ -119,7 +119,6 @@ class Process:
         self._kill(Exit(status, 9))
 
     def usage(self) -> ProcessUsage:
-        """The usage of the tree so far."""
         if self._exit is not None:
             return self._exit.usage
         resident_mb = self._resident_bytes() // MIB

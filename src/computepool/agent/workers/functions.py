@@ -198,7 +198,7 @@ class FunctionRunner:
         claimed_ms = min(reply.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
         received, sent = (0, 0) if worker.proxy is None else worker.proxy.take_bytes_used()
-        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        seal = attempt.seal
         if reply.kind == RAISED:
             result = failed_result(Reason.EXCEPTION, reply.text)
         elif reply.kind == NO_MEMORY:
