@@ -150,7 +150,7 @@ class Agent:
     def _make_executor(self) -> Executor:
         node, cache, sweeper = self._node, self._artifacts, self._sweeper
         uploader = Uploader(node)
-        logs = JobLogs(self._shipper, node.limits)
+        logs = JobLogs(self._shipper)
         keeper = CheckpointKeeper(node, cache=cache, uploader=uploader, logs=logs, sweeper=sweeper)
         relay = CallRelay(node, sweeper)
         sink = OutputSink(logs, keeper, relay)
@@ -171,7 +171,6 @@ class Agent:
             node,
             processes,
             functions,
-            pool=self._pool,
             keeper=keeper,
             relay=relay,
             shipper=self._shipper,

@@ -25,7 +25,6 @@ from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.storage import sealing
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.workers.functions import FunctionRunner
-from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
 from computepool.protocol.nodes.nodes import LogText, RunningAttempt
@@ -39,7 +38,6 @@ class Executor:
     processes: ProcessRunner
     functions: FunctionRunner
     _: KW_ONLY
-    pool: WorkerPool
     keeper: CheckpointKeeper
     relay: CallRelay
     shipper: LogShipper
@@ -135,7 +133,7 @@ class Executor:
             if lane.task is not None:
                 lane.task.cancel()
         await asyncio.gather(*(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True)
-        self.pool.close()
+        self.functions.pool.close()
 
     # ------------------------------------------------------------ lanes
     async def _run_lane(self, lane: AttemptLane) -> None:
@@ -258,7 +256,7 @@ class Executor:
         """Enforce limits and sample loads. True after an attempt's first usable sample; later ones go with the polls."""
         news = False
         self.processes.patrol()
-        self.pool.patrol()
+        self.functions.pool.patrol()
         now = self.node.clock.steady()
         self.lane_cpus.patrol(now)
         for lane, head in self.lanes():

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from computepool.agent.config import AgentLimits
 from computepool.agent.execution import job_calls
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.logs import LogBuffer, LogShipper
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
 @dataclass(eq=False)
 class JobLogs:
     shipper: LogShipper
-    limits: AgentLimits
 
     def log_of(self, attempt: Attempt) -> LogBuffer:
         if attempt.log is None:
             attempt.log = LogBuffer(
                 attempt.id,
-                self.limits,
+                self.shipper.node.limits,
                 seal=attempt.seal,
                 is_checkpoint=partial(is_checkpoint, attempt) if attempt.spec.spec.saves else None,
                 is_call=partial(job_calls.is_call, attempt),

@@ -167,14 +167,10 @@ class Uploader:
                 if state.complete:
                     return
                 ask = True
-            except Conflict as error:
-                # The hub has more or less of it than expected: ask how much.
-                if ask and self.node.clock.steady() > deadline:
-                    raise
-                if ask:
-                    await self._pause(error, backoff)
-                ask = True
-            except TRANSIENT_OR_FULL as error:
+            except (Conflict, *TRANSIENT_OR_FULL) as error:
+                if isinstance(error, Conflict) and not ask:
+                    ask = True  # The hub has more or less of it than expected.
+                    continue
                 if self.node.clock.steady() > deadline:
                     raise
                 ask = True

@@ -100,14 +100,11 @@ class GvisorSandbox(BoxedSandbox):
     def _configuration(self, command: Command) -> dict[str, Any]:
         extra = self._read_only(command.policy)
         return runsc.configuration(
-            command.argv,
+            command,
             self._env(command.policy) | {"PWD": WORK},
             root=runsc.rootfs(self.config.cache_dir, extra),
             read_only={**self._system, **{inside: str(outside) for inside, outside in extra.items()}},
-            workdir=command.workdir,
-            limits=command.limits,
             memory_inside=self.limits_kind == "rlimit",
-            devices=command.policy.gpus,
         )
 
     # ------------------------------------------------------------ specific to runsc
