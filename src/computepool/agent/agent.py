@@ -9,7 +9,6 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
 from computepool.agent.context import Node
 from computepool.agent.execution.attempts import Attempt, AttemptTable
@@ -25,8 +24,7 @@ from computepool.agent.hardware.cpus import Cpus, lent_ids, usable_ids
 from computepool.agent.hardware.gpus import DetectedCard, GpuMeter
 from computepool.agent.hub_link import departure
 from computepool.agent.hub_link.admission import Gatekeeper
-from computepool.agent.hub_link.hub_client import HubClient
-from computepool.agent.hub_link.identity import Identity, write_private
+from computepool.agent.hub_link.identity import write_private
 from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.poll_loop import NodeLoop
@@ -78,19 +76,10 @@ class Machine:
 
 class Agent:
     def __init__(
-        self,
-        config: AgentConfig,
-        identity: Identity,
-        machine: Machine,
-        *,
-        client: HubClient,
-        clock: AgentClock,
-        stop: asyncio.Event,
-        watcher: Watcher,
+        self, config: AgentConfig, node: Node, machine: Machine, *, stop: asyncio.Event, watcher: Watcher
     ) -> None:
-        self._node = node = Node(client=client, identity=identity, clock=clock, limits=config.limits)
-        self._config, self._machine, self._stop, self._watcher = config, machine, stop, watcher
-        self._started_at = clock.steady()
+        self._config, self._node, self._machine, self._stop, self._watcher = config, node, machine, stop, watcher
+        self._started_at = node.clock.steady()
         self._owner_name = ""
         self._leaving = False  #: the owner asked to leave the pool after the last job
         _clear_work_dir(config)

@@ -16,6 +16,7 @@ from pathlib import Path
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
+from computepool.agent.context import Node
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import card_test, probe
 from computepool.agent.hub_link import identity as identities
@@ -132,8 +133,9 @@ async def _run(config: AgentConfig, identity: Identity | None, machine: Machine,
             return
         identity = enrolment.result()
     saved_options.save(config)
-    agent = Agent(config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher)
-    await watcher.greet(config, machine.profile, identity=identity, client=client)
+    node = Node(client=client, identity=identity, clock=clock, limits=config.limits)
+    agent = Agent(config, node, machine, stop=stop, watcher=watcher)
+    await watcher.greet(config, machine.profile, node)
     await agent.run()
 
 

@@ -68,9 +68,7 @@ class ProcessRunner:
             )
             if wants_outputs and not is_empty(workdir / OUTPUTS):
                 write = partial(self.sink, attempt)
-                await take_outputs(
-                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.node.limits, seal=attempt.seal
-                )
+                await take_outputs(workdir / OUTPUTS, result, write, uploader=self.uploader, seal=attempt.seal)
             return result
         finally:
             self.folders.give_back(account, workdir, disk_mb)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -64,6 +64,17 @@ class SandboxPolicy:
     has_proxy: bool = False
     cpu_ids: tuple[int, ...] = ()  #: CPUs to run on, by their numbers on the host; empty: all that the agent may use
     fence: int | None = None  #: descriptor of the fence (fence.py) that ends the job; None if no lease covers it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The arguments of `Sandbox.spawn`."""
+
+    argv: Sequence[str]
+    workdir: Path
+    limits: Limits
+    policy: SandboxPolicy
+    streams: Mapping[int, int | None]  #: 0, 1 and 2 -> descriptor of the agent; None: /dev/null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

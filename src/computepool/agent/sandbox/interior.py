@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.base import Command, Exit, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON, Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
 from computepool.agent.sandbox.safe_paths import View
-from computepool.agent.sandbox.sandbox import Command, Sandbox
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 
 #: The work folder inside.

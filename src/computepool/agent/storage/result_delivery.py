@@ -132,13 +132,8 @@ class ResultDelivery:
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
             raise await self._report_problem(group_id, view.round, error) from error
         if reply.recorded:
-            _log.info(
-                "group %s is home: %d results and %d files in %s",
-                view.summary.name,
-                arrival.items,
-                arrival.files,
-                self._home / folder,
-            )
+            name, place = view.summary.name, self._home / folder
+            _log.info("group %s is home: %d results and %d files in %s", name, arrival.items, arrival.files, place)
 
     async def _deliver(
         self, group_id: str, view: ResultDeliveryView, folder: str

@@ -259,7 +259,7 @@ class FunctionRunner:
     async def _take_outputs(self, result: AttemptResult, call: Call, folder: Path, *, seal: Seal | None) -> None:
         write = partial(call.on_output, skipped=0)
         try:
-            await take_outputs(folder, result, write, uploader=self.uploader, limits=self.node.limits, seal=seal)
+            await take_outputs(folder, result, write, uploader=self.uploader, seal=seal)
         finally:
             self.sweeper.remove(folder)
 

@@ -19,9 +19,8 @@ from typing import Any
 from computepool.agent.hardware import driver
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.backends import runsc
-from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.base import Command, Exit, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.interior import WORK, BoxedSandbox
-from computepool.agent.sandbox.sandbox import Command
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.selftest import isolation_evidence
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot
@@ -81,9 +80,7 @@ class GvisorSandbox(BoxedSandbox):
                 found = self._start_failure(command, node_error=_failure(log, policy))
                 return found if ending is None or found.code == ending.code else ending
 
-            process = self.process(
-                self._pool, slot, limits=command.limits, workdir=command.workdir, read_ending=read_ending, folder=folder
-            )
+            process = self.process(self._pool, slot, command, read_ending=read_ending, folder=folder)
             fds = {**command.streams, **self._fds(policy), LOG_FD: log}
             if fds[0] is None:
                 fds[0] = slot.memory_file("stdin", b"")  # Not /dev/null: an older runsc took that for itself.

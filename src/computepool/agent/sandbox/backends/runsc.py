@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Limits, SandboxError
+from computepool.agent.sandbox.base import MIB, Command, Limits, SandboxError
 from computepool.agent.sandbox.interior import WORK, building, system_links
-from computepool.agent.sandbox.sandbox import Command
 
 #: Where scripts/install-runsc.sh puts it for all users. One on PATH comes first if it is new enough.
 FOLDER = "/usr/local/lib/computepool"
