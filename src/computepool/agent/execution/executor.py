@@ -144,8 +144,7 @@ class Executor:
                     self.lane_cpus.enter(lane, cores, near=self.functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 result = await self._run(attempt, lane)
-                if attempt.calls is not None:
-                    await self.relay.end(attempt)
+                await self.relay.end(attempt)
                 sealing.close(result, attempt.seal)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
