@@ -245,10 +245,6 @@ class Maker:
     version: type[Cgroup]
     bases: dict[str, Path]
 
-    @property
-    def kind(self) -> str:
-        return self.version.kind
-
     def make(self) -> Cgroup:
         name = f"{own_prefix()}-{next(_names)}"
         folders = {controller: base / name for controller, base in self.bases.items()}

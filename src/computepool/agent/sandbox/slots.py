@@ -254,7 +254,7 @@ class SlotPool:
 
     @property
     def limits_kind(self) -> str:
-        return self._maker.kind if self._maker else "rlimit"
+        return self._maker.version.kind if self._maker else "rlimit"
 
     def _take(self, limits: Limits, cpu_ids: tuple[int, ...]) -> Slot:
         rlimits = self._rlimits(limits)
