@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from computepool.agent import context
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
@@ -22,6 +24,7 @@ from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import probe
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.hub_link.identity import Identity
 from computepool.agent.main import enrol
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.packages.interpreters import PYTHON
@@ -97,6 +100,12 @@ def real() -> Iterator[RealPool]:
         yield pool
 
 
+def node_with(client: HubClient, limits: AgentLimits = QUICK) -> context.Node:
+    """What parts of an agent share, with any identity."""
+    identity = Identity(key=Ed25519PrivateKey.generate(), node_id="n", owner="o", hub_keys={}, hub_url=client.url)
+    return context.Node(client=client, identity=identity, clock=AgentClock(), limits=limits)
+
+
 @dataclass
 class Node:
     """A running agent and what the tests want to know of it."""
@@ -134,7 +143,8 @@ async def start_node(hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Pat
             identity = await enrol(config, machine.profile, client, clock=clock)
         client.identify(identity)
         stop = asyncio.Event()
-        agent = Agent(config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher or Watcher())
+        parts = context.Node(client=client, identity=identity, clock=clock, limits=limits)
+        agent = Agent(config, parts, machine, stop=stop, watcher=watcher or Watcher())
         node = Node(agent, config, stop, asyncio.create_task(agent.run()), machine)
         nodes.append(node)
         await until(lambda: agent.loop.last_contact is not None or node.task.done())

@@ -98,7 +98,7 @@ def test_a_file_that_is_no_program_needs_nothing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the store
 def _made(cache: Path, content: str, *, facts: dict[str, object] | None = None) -> Runtime:
     store = runtime.open_store(cache)
-    with runtime.lock(store), runtime.building_folder(store) as folder:
+    with runtime.locked_store(store), runtime.building_folder(store) as folder:
         (folder / runtime._FACTS).parent.mkdir(parents=True)
         (folder / runtime._FACTS).write_text(json.dumps({**(facts or FACTS), "own_libraries": False}))
         (folder / "usr" / "content").write_text(content)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from computepool.agent.sandbox import levels
 from computepool.agent.sandbox.backends import bubblewrap, runsc
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
@@ -202,7 +201,7 @@ class Machine:
         return LevelReport(level=level, ok=ok, reason="a reason", fix="" if ok else "a fix", limits="cgroup2")
 
     def takes(self, requested: str, *, cards: bool = False) -> Level:
-        return levels.choose(self.test, requested, cards=cards)
+        return selftest.choose_level(self.test, requested, cards=cards)
 
 
 def test_the_strongest_level_that_holds_is_taken() -> None:

@@ -9,8 +9,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
+from computepool.agent.context import Node
 from computepool.agent.execution.attempts import Attempt, AttemptTable
 from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
@@ -24,8 +24,7 @@ from computepool.agent.hardware.cpus import Cpus, lent_ids, usable_ids
 from computepool.agent.hardware.gpus import DetectedCard, GpuMeter
 from computepool.agent.hub_link import departure
 from computepool.agent.hub_link.admission import Gatekeeper
-from computepool.agent.hub_link.hub_client import HubClient
-from computepool.agent.hub_link.identity import Identity, write_private
+from computepool.agent.hub_link.identity import write_private
 from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.poll_loop import NodeLoop
@@ -77,29 +76,19 @@ class Machine:
 
 class Agent:
     def __init__(
-        self,
-        config: AgentConfig,
-        identity: Identity,
-        machine: Machine,
-        *,
-        client: HubClient,
-        clock: AgentClock,
-        stop: asyncio.Event,
-        watcher: Watcher,
+        self, config: AgentConfig, node: Node, machine: Machine, *, stop: asyncio.Event, watcher: Watcher
     ) -> None:
-        limits = config.limits
-        self._config, self._identity, self._machine = config, identity, machine
-        self._client, self._clock, self._stop, self._watcher = client, clock, stop, watcher
-        self._started_at = clock.steady()
+        self._config, self._node, self._machine, self._stop, self._watcher = config, node, machine, stop, watcher
+        self._started_at = node.clock.steady()
         self._owner_name = ""
         self._leaving = False  #: the owner asked to leave the pool after the last job
         _clear_work_dir(config)
         self._sweeper = Sweeper()
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
-        self._egress = Egress(config.work_dir, limits=limits, private=parse_networks(config.net_private))
+        self._egress = Egress(config.work_dir, limits=node.limits, private=parse_networks(config.net_private))
         self._fence = Fence()
-        self._table = AttemptTable(remembered_max=limits.remembered_attempts_max)
-        self._shipper = LogShipper(client, clock=clock, limits=limits)
+        self._table = AttemptTable(remembered_max=node.limits.remembered_attempts_max)
+        self._shipper = LogShipper(node)
         self._reporter = self._make_reporter()
         self._job_environment = JobEnvironment(
             machine.sandbox,
@@ -108,32 +97,23 @@ class Agent:
             egress=self._egress if config.network else None,
             fence=self._fence,
         )
-        self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, limits=limits)
+        self._artifacts = ArtifactCache(config.cache_dir / "artifacts", node)
         self._provisions = self._make_provisions()
         self._pool = WorkerPool(
-            self._job_environment, self._provisions, self._artifacts, folders=self._folders, clock=clock, limits=limits
+            node, self._job_environment, self._provisions, cache=self._artifacts, folders=self._folders
         )
         self._lane_cpus = self._make_lane_cpus()
         self._executor = self._make_executor()
-        self.benchmark = Benchmark(
-            self._job_environment, client, identity, executor=self._executor, work_dir=config.work_dir, clock=clock
-        )
-        self.result_delivery = ResultDelivery(client, identity, data_dir=config.data_dir, limits=limits)
-        self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
+        self.benchmark = Benchmark(node, self._job_environment, self._executor, work_dir=config.work_dir)
+        self.result_delivery = ResultDelivery(node, config.data_dir)
+        self._keyring = Keyring(node, config.identity_path)
         self.loop = self._make_loop()
         self._control = ControlServer(config.data_dir, self.command)
 
     def _make_reporter(self) -> Reporter:
-        clock, limits = self._clock, self._config.limits
-        return Reporter(
-            self._client,
-            Outbox(self._config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
-            self._identity,
-            clock=clock,
-            limits=limits,
-            on_settled=self._table.settle,
-            is_busy=lambda: self._executor.waiting > 0,
-        )
+        node = self._node
+        outbox = Outbox(self._config.outbox_dir, clock=node.clock, age_max_s=node.limits.outbox_age_max_s)
+        return Reporter(node, outbox, on_settled=self._table.settle, is_busy=lambda: self._executor.waiting > 0)
 
     def _make_provisions(self) -> Provisions:
         config, machine = self._config, self._machine
@@ -146,7 +126,7 @@ class Agent:
         return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
 
     def _make_lane_cpus(self) -> LaneCpus:
-        config, owner = self._config, self._identity.owner
+        config, owner = self._config, self._node.identity.owner
         cores = self._machine.profile.cores
         ids = lent_ids(usable_ids(), cores, seed=str(config.data_dir))
 
@@ -157,46 +137,29 @@ class Agent:
         return LaneCpus(Cpus(ids, cores), may_stretch=may_stretch)
 
     def _make_executor(self) -> Executor:
-        client, clock, limits = self._client, self._clock, self._config.limits
-        uploader = Uploader(client, clock=clock, limits=limits)
-        logs = JobLogs(self._shipper, limits)
-        keeper = CheckpointKeeper(
-            client,
-            self._identity,
-            self._artifacts,
-            uploader=uploader,
-            logs=logs,
-            sweeper=self._sweeper,
-            clock=clock,
-            limits=limits,
-        )
-        relay = CallRelay(client, sweeper=self._sweeper, limits=limits)
+        node, cache, sweeper = self._node, self._artifacts, self._sweeper
+        uploader = Uploader(node)
+        logs = JobLogs(self._shipper)
+        keeper = CheckpointKeeper(node, cache=cache, uploader=uploader, logs=logs, sweeper=sweeper)
+        relay = CallRelay(node, sweeper)
         sink = OutputSink(logs, keeper, relay)
         processes = ProcessRunner(
+            node,
             self._job_environment,
             self._provisions,
-            self._artifacts,
+            cache=cache,
             uploader=uploader,
             keeper=keeper,
             sink=sink,
             folders=self._folders,
-            clock=clock,
-            limits=limits,
         )
         functions = FunctionRunner(
-            self._pool,
-            self._artifacts,
-            uploader,
-            keeper=keeper,
-            sink=sink,
-            sweeper=self._sweeper,
-            clock=clock,
-            limits=limits,
+            node, self._pool, cache, uploader=uploader, keeper=keeper, sink=sink, sweeper=sweeper
         )
         return Executor(
+            node,
             processes,
             functions,
-            self._pool,
             keeper=keeper,
             relay=relay,
             shipper=self._shipper,
@@ -205,15 +168,13 @@ class Agent:
             meter=GpuMeter(self._machine.cards),
             lane_cpus=self._lane_cpus,
             table=self._table,
-            clock=clock,
-            limits=limits,
         )
 
     def _make_loop(self) -> NodeLoop:
         config, machine = self._config, self._machine
         return NodeLoop(
-            self._client,
-            Gatekeeper(self._identity, machine.profile, OwnerRules(config.data_dir)),
+            self._node,
+            Gatekeeper(self._node.identity, machine.profile, OwnerRules(config.data_dir)),
             machine.profile,
             table=self._table,
             executor=self._executor,
@@ -225,8 +186,6 @@ class Agent:
             nearby=self._egress.nearby,
             watcher=self._watcher,
             paused=config.paused_path.exists(),
-            clock=self._clock,
-            limits=config.limits,
         )
 
     async def run(self) -> None:
@@ -249,7 +208,7 @@ class Agent:
                 main.cancel()
             await self.loop.wind_down()
             if self._leaving:
-                await departure.leave(self._client, self._config)
+                await departure.leave(self._node.client, self._config)
                 self._watcher.show("Left the pool.")
         finally:
             await self._control.close()
@@ -262,7 +221,7 @@ class Agent:
             self._fence.close()
             self._folders.close()
             self._sweeper.close()
-            await self._client.close()
+            await self._node.client.close()
 
     # ------------------------------------------------------------ control
     async def command(self, word: str) -> dict[str, Any]:
@@ -304,26 +263,26 @@ class Agent:
             return {"error": error.detail}
         except OSError as error:  # The key is saved before it is sent to the hub, so nothing has changed.
             return {"error": f"The new key could not be saved: {error}."}
-        return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
+        return {"node_id": self._node.identity.node_id, "old_accepted_until_ms": until_ms}
 
     async def _status_with_name(self) -> dict[str, Any]:
         """The status with the owner's name, which is fetched once from the hub."""
         if not self._owner_name and self._is_connected():
             with contextlib.suppress(ComputePoolError, TimeoutError):
                 async with asyncio.timeout(_NAME_TIMEOUT_S):
-                    self._owner_name = (await self._client.own_node()).owner_name
+                    self._owner_name = (await self._node.client.own_node()).owner_name
         return self.status()
 
     def status(self) -> dict[str, Any]:
-        now = self._clock.steady()
+        now = self._node.clock.steady()
         loop = self.loop
-        contact, seen_now = loop.last_contact, self._clock.boot_time()
+        contact, seen_now = loop.last_contact, self._node.clock.boot_time()
         return {
-            "node_id": self._identity.node_id,
+            "node_id": self._node.identity.node_id,
             "name": self._config.name,
-            "owner": self._identity.owner,
+            "owner": self._node.identity.owner,
             "owner_name": self._owner_name,
-            "hub": self._client.url,
+            "hub": self._node.client.url,
             "pid": os.getpid(),
             "state": self._status().label,
             "level": self._machine.sandbox.level.label,
@@ -331,7 +290,7 @@ class Agent:
             "connected": self._is_connected(),
             "last_contact_s": None if contact is None else round(seen_now - contact, 1),
             "last_error": loop.last_error,
-            "clock_offset_ms": self._client.offset_ms,
+            "clock_offset_ms": self._node.client.offset_ms,
             "uptime_s": round(now - self._started_at, 1),
             "running": [
                 {
@@ -356,7 +315,7 @@ class Agent:
 
     def _is_connected(self) -> bool:
         contact = self.loop.last_contact
-        return contact is not None and self._clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
+        return contact is not None and self._node.clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
 
     def _status(self) -> NodeStatus:
         """The status as the hub shows it."""

@@ -86,8 +86,7 @@ class AgentLimits:
     # what the owner sees
     console_lines_max: int = 8  #: about jobs in a terminal, per window; the rest is counted
     console_window_s: float = 2.0
-    #: Size at which the log in the node's folder is rotated; one earlier log is kept.
-    agent_log_bytes: int = 5_000_000
+    agent_log_bytes: int = 5_000_000  #: size at which the log in the node's folder is rotated; one earlier log is kept
     # warm workers
     workers_max: int = 64
     worker_idle_s: float = 60.0

@@ -8,7 +8,6 @@ import dataclasses
 import fcntl
 import importlib.metadata
 import logging
-import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
+from computepool.agent.context import Node
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import card_test, probe
 from computepool.agent.hub_link import identity as identities
@@ -26,8 +26,8 @@ from computepool.agent.owner import owner_console, saved_options
 from computepool.agent.owner.owner_console import OwnerConsole, Watcher
 from computepool.agent.packages import pythons
 from computepool.agent.packages.interpreters import PYTHON
-from computepool.agent.sandbox import levels, volumes
-from computepool.agent.sandbox.scratch import open_lock
+from computepool.agent.sandbox import volumes
+from computepool.agent.sandbox.scratch import locked
 from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
@@ -86,7 +86,7 @@ def inspect(config: AgentConfig) -> Machine:
     runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
     hardware = probe.probe(config)
-    level = levels.choose(
+    level = selftest.choose_level(
         lambda level: selftest.report(selftest.BACKENDS[level], sandbox_config),
         config.sandbox,
         cards=bool(hardware.cards),
@@ -133,8 +133,9 @@ async def _run(config: AgentConfig, identity: Identity | None, machine: Machine,
             return
         identity = enrolment.result()
     saved_options.save(config)
-    agent = Agent(config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher)
-    await watcher.greet(config, machine.profile, identity=identity, client=client)
+    node = Node(client=client, identity=identity, clock=clock, limits=config.limits)
+    agent = Agent(config, node, machine, stop=stop, watcher=watcher)
+    await watcher.greet(config, machine.profile, node)
     await agent.run()
 
 
@@ -176,11 +177,9 @@ def version() -> str:
 @contextlib.contextmanager
 def only_agent(data_dir: Path) -> Iterator[None]:
     """Refuse to start a second agent: two with one identity would fight over leases."""
-    try:
-        lock = open_lock(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Conflict(f"Another agent already runs on {data_dir}; stop it or use another folder.") from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise Conflict(f"Another agent already runs on {data_dir}; stop it or use another folder.") from None
         yield
-    finally:
-        os.close(lock)

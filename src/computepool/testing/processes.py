@@ -148,7 +148,6 @@ class RealProcess:
             raise
 
     def wait(self, timeout_s: float) -> int:
-        """Wait for its end, and return its exit code."""
         if self._process is not None:
             self._process.join(timeout_s)
             if self._process.exitcode is None:
@@ -349,7 +348,6 @@ class RealPool:
         return client
 
     def account(self, name: str, *roles: str) -> Pool:
-        """A client that is signed in as a new account."""
         admin = self.client()
         made = admin.accounts.create(name, roles=roles)
         client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, retry_for=60)

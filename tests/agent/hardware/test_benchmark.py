@@ -102,7 +102,7 @@ async def test_the_network_to_the_hub_is_measured(start_node: StartNode) -> None
     async def probe() -> tuple[float, int, float]:
         return 0.01, 500_000, 0.11
 
-    node.agent.benchmark.client.probe = probe
+    node.agent.benchmark.node.client.probe = probe
     assert await node.agent.benchmark._network() == {"rtt_us": 10_000, "net_mb_s": 5}
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.keyring import ASK_S, Keyring
@@ -96,7 +98,8 @@ def identity() -> Identity:
 
 
 def keyring(identity: Identity, wire: Wire, path: Path, clock: Steady | None = None) -> Keyring:
-    return Keyring(identity, wire, path=path / "identity.json", clock=clock or Steady())  # type: ignore[arg-type]
+    node = Node(client=wire, identity=identity, clock=clock or Steady(), limits=AgentLimits())  # type: ignore[arg-type]
+    return Keyring(node, path / "identity.json")
 
 
 async def test_an_unknown_hub_key_is_fetched_and_saved(identity: Identity, tmp_path: Path) -> None:

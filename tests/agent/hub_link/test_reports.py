@@ -9,6 +9,7 @@ import pytest
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.reporter import Reporter
@@ -67,15 +68,8 @@ class Desk:
         self.clock = Clock()
         self.outbox = Outbox(folder, clock=self.clock, age_max_s=60)
         self.settled: list[str] = []
-        self.reporter = Reporter(
-            self.hub,  # type: ignore[arg-type]
-            self.outbox,
-            IDENTITY,
-            clock=self.clock,
-            limits=limits,
-            on_settled=self.settled.append,
-            is_busy=lambda: busy,
-        )
+        node = Node(client=self.hub, identity=IDENTITY, clock=self.clock, limits=limits)  # type: ignore[arg-type]
+        self.reporter = Reporter(node, self.outbox, on_settled=self.settled.append, is_busy=lambda: busy)
 
     async def __aenter__(self) -> Desk:
         self.task = asyncio.create_task(self.reporter.run())
@@ -107,7 +101,7 @@ async def test_large_results_are_split(tmp_path: Path) -> None:
             desk.reporter.add(report(f"a{number}", "x" * 250_000))
         await desk.reporter.wait_until_flushed()
         sizes = [sum(len(item.result or "") for item in request.reports) for request in desk.hub.requests]
-        assert max(sizes) <= desk.reporter.limits.batch_bytes_max
+        assert max(sizes) <= desk.reporter.node.limits.batch_bytes_max
         assert sum(sizes) == 40 * 250_000
 
 

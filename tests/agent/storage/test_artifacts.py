@@ -17,7 +17,7 @@ from computepool.agent.hub_link.identity import Identity
 from computepool.agent.storage import artifacts
 from computepool.agent.storage.artifacts import ASK_FIRST_ABOVE, ArtifactCache, Uploader
 from computepool.core.errors import BadRequest, NotFound, Unavailable
-from tests.agent.conftest import QUICK
+from tests.agent.conftest import QUICK, node_with
 from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def client(hub: FakeHub) -> AsyncIterator[HubClient]:
 
 def cache_in(folder: Path, client: HubClient, size: int = 1_000_000) -> ArtifactCache:
     limits = dataclasses.replace(QUICK, input_cache_bytes=size)
-    return ArtifactCache(folder, client, limits=limits)
+    return ArtifactCache(folder, node_with(client, limits))
 
 
 def content(fd: int) -> bytes:
@@ -190,7 +190,7 @@ class TestUpload:
         digest = hashlib.sha256(data).hexdigest()
         fd = os.open(path, os.O_RDONLY)
         try:
-            uploader = Uploader(client, clock=AgentClock(), limits=QUICK)
+            uploader = Uploader(node_with(client))
             await uploader.send(fd, digest, size=len(data), name="a b/ü.txt")
         finally:
             os.close(fd)

@@ -26,7 +26,7 @@ from computepool.agent.workers.functions import FunctionRunner
 from computepool.agent.workers.workers import Call, WorkerHandle
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs
 from computepool.protocol.sealing import OUTPUT, Seal
-from tests.agent.conftest import QUICK, StartNode
+from tests.agent.conftest import QUICK, StartNode, node_with
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
 pytestmark = pytest.mark.anyio
@@ -344,7 +344,7 @@ async def test_a_cancelled_copy_goes_on_reading_its_own_file(tmp_path: Path, mon
     (tmp_path / "cache" / digest).write_bytes(content)
     (tmp_path / "other").write_bytes(b"another's" * 500_000)
     client = HubClient(("http://127.0.0.1:1",), clock=AgentClock(), limits=QUICK)
-    cache = ArtifactCache(tmp_path / "cache", client, limits=QUICK)
+    cache = ArtifactCache(tmp_path / "cache", node_with(client))
     placing = asyncio.create_task(staging.place_artifact(cache, digest, tmp_path, name="placed"))
     assert await asyncio.to_thread(began.wait, 10)
     placing.cancel()

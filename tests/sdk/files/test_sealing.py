@@ -18,10 +18,10 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result
 from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
 from computepool.agent.storage import sealing as node_sealing
-from computepool.core.jobs.lifecycle import JobKind, JobState, Outcome, Reason
+from computepool.core.jobs.lifecycle import JobState, Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs.jobs import JobResult, JobSpec
+from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX
 from computepool.protocol.sealing import CHUNK, ERROR, HEADER, MAGIC, OUTPUT, RESULT, TAG, About, SealError, log_about
 from computepool.sdk import connect
@@ -161,27 +161,27 @@ def test_sealing_needs_constant_memory() -> None:
 
 
 # ---------------------------------------------------------------- on the node
-SPEC = JobSpec(kind=JobKind.COMMAND, name="x", argv=["true"], seal_to=sealing.public_text(KEY))
+SEAL = sealing.Seal(PUBLIC, "job_1")
 
 
 def test_a_report_of_a_sealed_job_contains_no_plain_text() -> None:
     for words in ("MARKER", "MARKER " + "x" * 20_000, "MARKER " + "𝔘" * 20_000, "MARKER\x00\ud800"):
         failed = failed_result(Reason.EXCEPTION, words)
-        node_sealing.close(failed, SPEC, "job_1")
+        node_sealing.close(failed, SEAL)
         report = failed.report("job_1-1")
         assert report.error is not None
         assert len(report.error) <= TEXT_MAX
         assert "MARKER" not in report.error
         assert sealing.unseal_text(report.error, find_key=find, about=About("job_1", ERROR)).startswith("MARKER")
     plain = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result='"MARKER"', printed="0" * 64)
-    node_sealing.close(plain, SPEC, "job_1")
+    node_sealing.close(plain, SEAL)
     report = plain.report("job_1-1")
     assert "MARKER" not in report.model_dump_json()
     assert (report.outcome, report.printed, report.result) == (Outcome.FAILED, None, None)
 
 
 def test_output_is_sealed_and_survives_a_failed_upload() -> None:
-    log = LogBuffer("job_1-1", AgentLimits(), seal=sealing.Seal(PUBLIC, "job_1"))
+    log = LogBuffer("job_1-1", AgentLimits(), seal=SEAL)
     log.feed(STDOUT, b"MARKER one\n::progress 0.5\n")
     log.feed(STDERR, "MARKER 𝔘\n".encode() + "𝔘".encode() * 50_000)
     assert log.progress == 0.5

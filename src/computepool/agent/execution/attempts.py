@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,12 +18,13 @@ from computepool.agent.execution.logs import CheckpointLine, LogBuffer
 from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox.base import ProcessUsage, Status
-from computepool.agent.sandbox.scratch import OPEN_FOLDER
+from computepool.agent.sandbox.scratch import OPEN_FOLDER, opened
 from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import Call
 from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
 from computepool.protocol.jobs.jobs import Usage
 from computepool.protocol.nodes.nodes import Grant
+from computepool.protocol.sealing import Seal, public_bytes
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Attempt:
     received_at: float
     started_at: float | None = None
     stop: Stop | None = None
-    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by its runner
+    kill: Callable[[Status], object] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
     call: Call | None = None  #: the function call, once a worker has it
     announced: bool = False  #: reported to the hub as running
@@ -93,6 +93,12 @@ class Attempt:
     def is_function(self) -> bool:
         """A worker runs it, in a folder that it shares with other calls."""
         return self.spec.kind not in (JobKind.SCRIPT, JobKind.COMMAND)
+
+    @property
+    def seal(self) -> Seal | None:
+        """The submitter's seal; None if the job is not sealed."""
+        to = self.spec.spec.seal_to
+        return None if to is None else Seal(public_bytes(to), self.grant.job_id)
 
     @property
     def worker_key(self) -> WorkerKey:
@@ -135,15 +141,8 @@ class Attempt:
         """Descriptors of its work folder and of the job's folder `base` in it. No link is followed. Raises OSError."""
         if self.workdir is None:
             raise FileNotFoundError(errno.ENOENT, "the job has not started")
-        top = os.open(self.workdir, OPEN_FOLDER)
-        try:
-            here = os.open(self.folder_name(base), OPEN_FOLDER, dir_fd=top)
-            try:
-                yield top, here
-            finally:
-                os.close(here)
-        finally:
-            os.close(top)
+        with opened(self.workdir, OPEN_FOLDER) as top, opened(self.folder_name(base), OPEN_FOLDER, dir_fd=top) as here:
+            yield top, here
 
     def end(self, status: Status) -> None:
         if self.kill is not None:
@@ -152,11 +151,7 @@ class Attempt:
     async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
         """Await slow work that precedes the start. `end` cancels it, which raises Interrupted."""
         task = asyncio.ensure_future(work)
-
-        def break_off(status: Status) -> None:
-            task.cancel()
-
-        self.kill = break_off
+        self.kill = lambda _: task.cancel()
         try:
             return await task
         except asyncio.CancelledError:

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, CannotStart, failed_result, returned_result
 from computepool.agent.execution.attempts import Attempt, AttemptTable, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
@@ -26,7 +25,6 @@ from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.storage import sealing
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.workers.functions import FunctionRunner
-from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
 from computepool.protocol.nodes.nodes import LogText, RunningAttempt
@@ -36,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Executor:
+    node: Node
     processes: ProcessRunner
     functions: FunctionRunner
-    pool: WorkerPool
     _: KW_ONLY
     keeper: CheckpointKeeper
     relay: CallRelay
@@ -48,13 +46,11 @@ class Executor:
     meter: GpuMeter
     lane_cpus: LaneCpus
     table: AttemptTable
-    clock: AgentClock
-    limits: AgentLimits
 
     def __post_init__(self) -> None:
         self._lanes: dict[str, AttemptLane] = {}
-        self._patrolled_at = self.clock.steady()
-        self.idle_since = self.clock.steady()  #: when the last attempt ended; meaningless while there are attempts
+        self._patrolled_at = self.node.clock.steady()
+        self.idle_since = self.node.clock.steady()  #: when the last attempt ended; meaningless while there are attempts
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -78,7 +74,7 @@ class Executor:
 
     def running(self) -> list[RunningAttempt]:
         """What the hub should show as running. Load samples are sent once."""
-        now = self.clock.steady()
+        now = self.node.clock.steady()
         return [
             RunningAttempt(
                 attempt_id=head.id,
@@ -94,7 +90,7 @@ class Executor:
 
     def _is_young(self, head: Attempt, now: float) -> bool:
         """Young attempts are reported in more detail; one that runs for hours needs no sample every other second."""
-        return head.started_at is None or now - head.started_at < self.limits.load_detail_s
+        return head.started_at is None or now - head.started_at < self.node.limits.load_detail_s
 
     def start(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
@@ -130,7 +126,6 @@ class Executor:
         return any(saving)
 
     async def wait_until_idle(self) -> None:
-        """Wait until no attempt is waiting or running."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -138,20 +133,19 @@ class Executor:
             if lane.task is not None:
                 lane.task.cancel()
         await asyncio.gather(*(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True)
-        self.pool.close()
+        self.functions.pool.close()
 
     # ------------------------------------------------------------ lanes
     async def _run_lane(self, lane: AttemptLane) -> None:
         try:
             while lane.waiting:
-                attempt = lane.pop(self.clock.steady())
+                attempt = lane.pop(self.node.clock.steady())
                 if (cores := attempt.spec.limits.cpus) != lane.reserved_cores:
                     self.lane_cpus.enter(lane, cores, near=self.functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 result = await self._run(attempt, lane)
-                if attempt.calls is not None:
-                    await self.relay.end(attempt)
-                sealing.close(result, attempt.spec.spec, attempt.grant.job_id)
+                await self.relay.end(attempt)
+                sealing.close(result, attempt.seal)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
                     logs = await self.shipper.settle(attempt.log)
@@ -159,7 +153,7 @@ class Executor:
                 lane.head = None
         finally:
             self.functions.release(lane)
-            self.lane_cpus.leave(lane, self.clock.steady())
+            self.lane_cpus.leave(lane, self.node.clock.steady())
             del self._lanes[lane.id]
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
@@ -204,11 +198,11 @@ class Executor:
 
     def _end(self, attempt: Attempt, result: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         del self.attempts[attempt.id]
-        result.loads = attempt.unsent_loads.take(self.clock.steady())
+        result.loads = attempt.unsent_loads.take(self.node.clock.steady())
         self.reporter.add_result(attempt.id, result, logs)
         self.watcher.on_end(attempt, result)
         if not self.attempts:
-            self.idle_since = self.clock.steady()
+            self.idle_since = self.node.clock.steady()
             self._idle.set()
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
@@ -218,14 +212,14 @@ class Executor:
     # ------------------------------------------------------------ time
     def tick(self) -> bool:
         """Enforce time limits on every lane. True if the hub should learn of a newly running attempt."""
-        now = self.clock.steady()
+        now = self.node.clock.steady()
         news = False
         for lane, head in self.lanes():
             try:
                 news = self._check(lane, head, now) or news
             except Exception:  # noqa: BLE001 - a problem in one lane must not suspend the limits of the others
                 _log.exception("checking attempt %s failed", head.id)
-        if now - self._patrolled_at >= self.limits.patrol_s:
+        if now - self._patrolled_at >= self.node.limits.patrol_s:
             news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now
         return news
@@ -236,15 +230,15 @@ class Executor:
             self._give_back(lane, Reason.GIVEN_BACK)
         if lane.worker is not None:
             lane.worker.poll_output()
-        if now - lane.head_since > self.limits.announce_after_s and not head.announced:
+        if now - lane.head_since > self.node.limits.announce_after_s and not head.announced:
             head.announced = True
             return True
         return False
 
     def _delays_others(self, head: Attempt, lane: AttemptLane, now: float) -> bool:
         if head.started_at is None:
-            return now - lane.head_since > self.limits.give_back_unstarted_s
-        return now - head.started_at > self.limits.give_back_after_s
+            return now - lane.head_since > self.node.limits.give_back_unstarted_s
+        return now - head.started_at > self.node.limits.give_back_after_s
 
     def _enforce_time(self, head: Attempt, lane: AttemptLane, now: float) -> None:
         if head.started_at is not None:
@@ -254,15 +248,15 @@ class Executor:
                 head.end(Status.TIMEOUT)
             return
         worker = lane.worker
-        if worker and not worker.ready and now - worker.started_at > self.limits.worker_start_s:
+        if worker and not worker.ready and now - worker.started_at > self.node.limits.worker_start_s:
             worker.give_up()
 
     def _patrol(self, elapsed_s: float) -> bool:
         """Enforce limits and sample loads. True after an attempt's first usable sample; later ones go with the polls."""
         news = False
         self.processes.patrol()
-        self.pool.patrol()
-        now = self.clock.steady()
+        self.functions.pool.patrol()
+        now = self.node.clock.steady()
         self.lane_cpus.patrol(now)
         for lane, head in self.lanes():
             cards = None

@@ -14,13 +14,14 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempts import Attempt
-from computepool.agent.hub_link.hub_client import HubClient, retry
+from computepool.agent.hub_link.hub_client import retry
+from computepool.agent.sandbox.scratch import NEW_FILE
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.core.errors import BadRequest, ComputePoolError, TooLarge
 
@@ -35,19 +36,17 @@ _WAIT = re.compile(r"wait_ms=(\d+)")
 
 @dataclass(eq=False)
 class CallRelay:
-    client: HubClient
-    _: KW_ONLY
+    node: Node
     sweeper: Sweeper
-    limits: AgentLimits
 
     def __post_init__(self) -> None:
-        self._slots = asyncio.Semaphore(self.limits.calls_relayed_max)
+        self._slots = asyncio.Semaphore(self.node.limits.calls_relayed_max)
 
     def receive(self, attempt: Attempt, names: Sequence[str]) -> None:
         """Relay each call once, although the job announces it until it is answered."""
         calls = attempt.calls = attempt.calls or {}
         for name in names:
-            if name not in calls and len(calls) < self.limits.calls_open_max:
+            if name not in calls and len(calls) < self.node.limits.calls_open_max:
                 calls[name] = asyncio.get_running_loop().create_task(self._answer(attempt, name))
 
     async def end(self, attempt: Attempt) -> None:
@@ -78,12 +77,14 @@ class CallRelay:
             _write(attempt, name, json.dumps(answer).encode())
 
     async def _ask(self, attempt: Attempt, name: str) -> Any:
-        data = _read(attempt, name, self.limits.call_bytes_max)
+        data = _read(attempt, name, self.node.limits.call_bytes_max)
         method, path, body = await asyncio.to_thread(_parse, data)
         wait_ms = int(found[1]) if (found := _WAIT.search(path)) else 0
-        timeout_s = wait_ms / 1000 + self.limits.poll_slack_s
-        relay = partial(self.client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s)
-        return await retry(relay, self.client.backoff())
+        timeout_s = wait_ms / 1000 + self.node.limits.poll_slack_s
+        relay = partial(
+            self.node.client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
+        )
+        return await retry(relay, self.node.client.backoff())
 
 
 def _parse(data: bytes) -> tuple[str, str, bytes | None]:
@@ -121,8 +122,7 @@ def _write(attempt: Attempt, name: str, data: bytes) -> None:
     """Write under a temporary name, then rename: the job never sees half a reply."""
     building = f".{name}.reply"
     with attempt.open_folder(CALLS) as (_, here):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(building, flags, 0o644, dir_fd=here), "wb") as target:
+        with os.fdopen(os.open(building, NEW_FILE, 0o644, dir_fd=here), "wb") as target:
             target.write(data)
         os.rename(building, f"{name}.reply", src_dir_fd=here, dst_dir_fd=here)
         with contextlib.suppress(OSError):

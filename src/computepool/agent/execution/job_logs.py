@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from computepool.agent.config import AgentLimits
 from computepool.agent.execution import job_calls
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.logs import LogBuffer, LogShipper
 from computepool.agent.sandbox.base import Status
 from computepool.agent.storage.checkpoint_folder import is_checkpoint
-from computepool.agent.storage.sealing import seal_of
 
 if TYPE_CHECKING:
     from computepool.agent.storage.checkpoints import CheckpointKeeper
@@ -21,16 +19,14 @@ if TYPE_CHECKING:
 @dataclass(eq=False)
 class JobLogs:
     shipper: LogShipper
-    limits: AgentLimits
 
     def log_of(self, attempt: Attempt) -> LogBuffer:
         if attempt.log is None:
-            spec = attempt.spec.spec
             attempt.log = LogBuffer(
                 attempt.id,
-                self.limits,
-                seal=seal_of(spec, attempt.grant.job_id),
-                is_checkpoint=partial(is_checkpoint, attempt) if spec.saves else None,
+                self.shipper.node.limits,
+                seal=attempt.seal,
+                is_checkpoint=partial(is_checkpoint, attempt) if attempt.spec.spec.saves else None,
                 is_call=partial(job_calls.is_call, attempt),
             )
         return attempt.log

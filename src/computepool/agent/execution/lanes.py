@@ -37,7 +37,6 @@ class AttemptLane:
             self.head.process.pin(cpu_ids, cpus=cores)
 
     def process(self) -> Process | None:
-        """The process that runs the head."""
         if self.worker is not None:
             return self.worker.process if self.worker.alive else None
         return None if self.head is None else self.head.process

@@ -12,11 +12,11 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 
-from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import TRANSIENT, HubClient
+from computepool.agent.context import Node
+from computepool.agent.hub_link.hub_client import TRANSIENT
 from computepool.core.errors import ComputePoolError
 from computepool.protocol import sealing
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
@@ -313,13 +313,10 @@ def _may_become_signal(line: bytes) -> bool:
 class LogShipper:
     """Sends the output of all attempts, one request at a time, at most every `log_flush_s`."""
 
-    client: HubClient
-    _: KW_ONLY
-    clock: AgentClock
-    limits: AgentLimits
+    node: Node
 
     def __post_init__(self) -> None:
-        self._backoff = self.client.backoff()
+        self._backoff = self.node.client.backoff()
         self._dirty: dict[str, LogBuffer] = {}
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -334,7 +331,7 @@ class LogShipper:
     async def run(self) -> None:
         while True:
             await self._wake.wait()
-            await asyncio.sleep(self.limits.log_flush_s)
+            await asyncio.sleep(self.node.limits.log_flush_s)
             self._wake.clear()
             while self._dirty:
                 async with self._turn:
@@ -348,12 +345,12 @@ class LogShipper:
         If the hub stays unreachable, all of it is returned: reports are kept on disk.
         """
         buffer.finish()
-        deadline = self.clock.steady() + SETTLE_S
+        deadline = self.node.clock.steady() + SETTLE_S
         while not buffer.fits_report:
             async with self._turn:
                 error = await self._ship([buffer])
             if error is not None:
-                if self.clock.steady() > deadline:
+                if self.node.clock.steady() > deadline:
                     break
                 await asyncio.sleep(min(1.0, self._backoff.delay_s(error)))
         while buffer.attempt_id in self._under_way:  # The report must not overtake them.
@@ -364,7 +361,7 @@ class LogShipper:
 
     async def _ship(self, buffers: list[LogBuffer]) -> ComputePoolError | None:
         taken: list[tuple[LogBuffer, list[LogText]]] = []
-        room, chars = self.limits.log_request_chunks_max, self.limits.log_request_chars_max
+        room, chars = self.node.limits.log_request_chunks_max, self.node.limits.log_request_chars_max
         for buffer in buffers:
             chunks = buffer.take(room, chars)
             if not buffer.pending_chars:
@@ -379,7 +376,7 @@ class LogShipper:
             return None
         self._under_way = frozenset(buffer.attempt_id for buffer, chunks in taken if chunks)
         try:
-            await self.client.logs(request)
+            await self.node.client.logs(request)
         except TRANSIENT as error:
             for buffer, chunks in taken:
                 buffer.put_back(chunks)

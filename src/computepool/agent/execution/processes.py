@@ -9,8 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, result_of_exit
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
@@ -22,7 +21,6 @@ from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
 from computepool.agent.sandbox.collect import is_empty
 from computepool.agent.sandbox.supervise import Process
-from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
@@ -39,16 +37,15 @@ _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(eq=False)
 class ProcessRunner:
+    node: Node
     job_environment: JobEnvironment
     provisions: Provisions
-    cache: ArtifactCache
     _: KW_ONLY
+    cache: ArtifactCache
     uploader: Uploader
     keeper: CheckpointKeeper
     sink: OutputSink
     folders: WorkFolders
-    clock: AgentClock
-    limits: AgentLimits
 
     _running: set[ProcessRun] = field(default_factory=set, init=False)
 
@@ -70,11 +67,8 @@ class ProcessRunner:
                 attempt.stop is None and result.outcome is not Outcome.MOVED
             )
             if wants_outputs and not is_empty(workdir / OUTPUTS):
-                seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
                 write = partial(self.sink, attempt)
-                await take_outputs(
-                    workdir / OUTPUTS, result, write, uploader=self.uploader, limits=self.limits, seal=seal
-                )
+                await take_outputs(workdir / OUTPUTS, result, write, uploader=self.uploader, seal=attempt.seal)
             return result
         finally:
             self.folders.give_back(account, workdir, disk_mb)
@@ -157,13 +151,11 @@ class ProcessRunner:
         finally:
             for fd in writers:
                 os.close(fd)
-        attempt.started_at = self.clock.steady()
+        attempt.started_at = self.node.clock.steady()
         return ProcessRun(process, readers, attempt=attempt, sink=self.sink)
 
 
 class ProcessRun:
-    """One running process and its output."""
-
     def __init__(self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, sink: OutputSink) -> None:
         self._process = process
         self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))

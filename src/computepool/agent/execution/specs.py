@@ -141,7 +141,6 @@ def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_script(source: str) -> tuple[list[str], tuple[str, ...]]:
-    """The interpreter and the dependencies of a script."""
     script = Script(source)
     try:
         return script.interpreter, script.dependencies

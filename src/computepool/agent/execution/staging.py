@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from computepool.agent.config import MIB, AgentLimits
+from computepool.agent.config import MIB
 from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, StagingFailed, is_folder_full
 from computepool.agent.execution.logs import STDERR
 from computepool.agent.sandbox.base import OUTPUTS
@@ -97,18 +97,13 @@ class OutputRejected(Exception):
 
 
 async def take_outputs(
-    folder: Path,
-    result: AttemptResult,
-    write: Callable[[str, bytes], None],
-    *,
-    uploader: Uploader,
-    limits: AgentLimits,
-    seal: Seal | None,
+    folder: Path, result: AttemptResult, write: Callable[[str, bytes], None], *, uploader: Uploader, seal: Seal | None
 ) -> None:
     """Upload the files in `folder` and name them in `result`; `write` takes notes about those that are left out.
 
     A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason.
     """
+    limits = uploader.node.limits
     refs: list[OutputRef] = []
     excess = ""
     total = 0
@@ -157,7 +152,6 @@ async def open_for_upload(
 
 
 async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
-    """Upload a file and return its digest."""
     digest = None
     try:
         digest = await digest_of(fd, size)

@@ -22,12 +22,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from computepool.agent.clock import AgentClock
+from computepool.agent.context import Node
 from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.hardware import driver, measure
-from computepool.agent.hub_link.hub_client import HubClient
-from computepool.agent.hub_link.identity import UNSIGNED, Identity
+from computepool.agent.hub_link.identity import UNSIGNED
 from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import ComputePoolError
@@ -50,13 +49,11 @@ _MEMORY_MB, _MEMORY_WITH_CARDS_MB = 256, 4096
 
 @dataclass(eq=False)
 class Benchmark:
+    node: Node
     job_environment: JobEnvironment
-    client: HubClient
-    identity: Identity
-    _: KW_ONLY
     executor: Executor
+    _: KW_ONLY
     work_dir: Path
-    clock: AgentClock
 
     def __post_init__(self) -> None:
         self._requested_id = ""
@@ -86,8 +83,8 @@ class Benchmark:
         if found is None:
             return  # A node that is never idle is rated by its jobs.
         fields = {**found, **await self._network(), "id": id_, "signature": UNSIGNED}
-        report = self.identity.signed(HardwareReport.model_validate(fields))
-        self.view = await self.client.hardware(report)
+        report = self.node.identity.signed(HardwareReport.model_validate(fields))
+        self.view = await self.node.client.hardware(report)
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)
 
@@ -103,13 +100,13 @@ class Benchmark:
         """A node is also idle between two calls of a program that makes one after the other; do not measure then."""
         executor = self.executor
         await executor.wait_until_idle()
-        while executor.attempts or self.clock.steady() - executor.idle_since < QUIET_S:
+        while executor.attempts or self.node.clock.steady() - executor.idle_since < QUIET_S:
             await asyncio.sleep(_CHECK_S)
             await executor.wait_until_idle()
 
     async def _measure(self) -> dict[str, Any] | None:
         """None if a job arrived meanwhile, because that distorts the measurement."""
-        workdir = self.work_dir / f"measure-{self.clock.entropy(4).hex()}"
+        workdir = self.work_dir / f"measure-{self.node.clock.entropy(4).hex()}"
         workdir.mkdir(mode=0o700)
         try:
             shutil.copyfile(measure.__file__, workdir / _SCRIPT)
@@ -150,8 +147,8 @@ class Benchmark:
 
     async def _watch(self, ended: asyncio.Task[Any]) -> bool:
         """Wait for the end or the time limit; False if a job arrived first."""
-        deadline = self.clock.steady() + MEASURE_S
-        while not ended.done() and self.clock.steady() < deadline:
+        deadline = self.node.clock.steady() + MEASURE_S
+        while not ended.done() and self.node.clock.steady() < deadline:
             if self.executor.attempts:
                 return False
             await asyncio.sleep(_CHECK_S)
@@ -159,7 +156,7 @@ class Benchmark:
 
     async def _network(self) -> dict[str, Any]:
         try:
-            seconds, size, transfer_s = await self.client.probe()
+            seconds, size, transfer_s = await self.node.client.probe()
         except ComputePoolError:
             return {}
         net = None if size < _OUTPUT_MAX else round(size / max(1e-3, transfer_s - seconds) / 1e6)

@@ -89,7 +89,7 @@ class HubClient:
         self._clock = clock
         self._limits = limits
         self._identity = identity
-        self._offset_ms = 0
+        self.offset_ms = 0  #: the hub's clock minus this machine's, as of the last reply
         self._token = ""
         self._token_ends_s = 0
         timeout = httpx2.Timeout(limits.request_timeout_s, connect=limits.connect_timeout_s)
@@ -103,20 +103,15 @@ class HubClient:
     def url(self) -> str:
         return self._urls[self._current]
 
-    @property
-    def offset_ms(self) -> int:
-        """The hub's clock minus this machine's, as of the last reply."""
-        return self._offset_ms
-
     def identify(self, identity: Identity) -> None:
         self._identity = identity
         self._token_ends_s = 0
 
     def hub_now_s(self) -> int:
-        return (self._clock.now_ms() + self._offset_ms) // 1000
+        return (self._clock.now_ms() + self.offset_ms) // 1000
 
     def set_hub_time(self, hub_time_ms: int) -> None:
-        self._offset_ms = hub_time_ms - self._clock.now_ms()
+        self.offset_ms = hub_time_ms - self._clock.now_ms()
 
     def backoff(self) -> Backoff:
         return Backoff(self._clock, self._limits)
@@ -147,7 +142,7 @@ class HubClient:
             identity=self._identity,
             transport=httpx2.AsyncHTTPTransport(local_address=local_address),
         )
-        client._offset_ms = self._offset_ms
+        client.offset_ms = self.offset_ms
         try:
             yield client
         finally:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.agent.clock import AgentClock
+from computepool.agent.context import Node
 from computepool.agent.hub_link import identity as identities
-from computepool.agent.hub_link.hub_client import HubClient
-from computepool.agent.hub_link.identity import Identity
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.protocol.hub_keys import followed, rekey_text
 from computepool.protocol.nodes.nodes import RekeyRequest
@@ -30,11 +28,8 @@ _NEXT_KEY = "node.next.key"
 
 @dataclass(eq=False)
 class Keyring:
-    identity: Identity
-    client: HubClient
-    _: KW_ONLY
-    path: Path
-    clock: AgentClock
+    node: Node
+    path: Path  #: of the identity
 
     def __post_init__(self) -> None:
         self._requested_at: float | None = None
@@ -43,8 +38,8 @@ class Keyring:
     async def learn_key_of(self, token: str | None) -> None:
         """Before a job token is verified: fetch the hub's keys if its key is unknown. Known keys stay if that fails."""
         kid = token_kid(token or "")
-        now = self.clock.steady()
-        if kid is None or kid in self.identity.hub_keys:
+        now = self.node.clock.steady()
+        if kid is None or kid in self.node.identity.hub_keys:
             return
         if self._requested_at is not None and now - self._requested_at < ASK_S:
             return
@@ -56,9 +51,9 @@ class Keyring:
 
     async def refresh(self) -> None:
         """Fetch the hub's keys. Raises Unauthenticated, and changes nothing, if pinned keys do not vouch for them."""
-        identity = self.identity
+        identity = self.node.identity
         pinned = {kid: public_text(key) for kid, key in identity.hub_keys.items()}
-        found = followed(pinned, await self.client.hub_keys(), seen=identity.hub_keys_version)
+        found = followed(pinned, await self.node.client.hub_keys(), seen=identity.hub_keys_version)
         identity.hub_keys = {kid: public_key(text) for kid, text in found.keys.items()}
         identity.hub_keys_version = found.version
         self._save()  # If that fails, the next start fetches them again and follows them from the old ones.
@@ -74,25 +69,25 @@ class Keyring:
 
         The new key is saved before the hub learns of it: if the reply is lost, the same key is sent again.
         """
-        identity, new = self.identity, identities.load_key(self._next_key_path)
+        identity, new = self.node.identity, identities.load_key(self._next_key_path)
         text = rekey_text(identity.node_id, public_text(new))
         request = RekeyRequest(public_key=public_text(new), proof=b64(new.sign(text)), endorsement=identity.sign(text))
-        reply = await self.client.rekey(request)
+        reply = await self.node.client.rekey(request)
         self._use(new)
         _log.info("this node has a new key")
         return reply.old_accepted_until_ms
 
     def _use(self, new: Ed25519PrivateKey) -> None:
         """The hub knows the key by now. If it cannot be saved, the next start repeats this."""
-        self.identity.key = new
+        self.node.identity.key = new
         if self._save():
             with contextlib.suppress(OSError):
                 self._next_key_path.unlink()
-        self.client.identify(self.identity)
+        self.node.client.identify(self.node.identity)
 
     def _save(self) -> bool:
         try:
-            identities.save(self.identity, self.path)
+            identities.save(self.node.identity, self.path)
         except OSError as error:
             _log.error("cannot save changed keys: %s", error)
             return False

@@ -11,14 +11,13 @@ import contextlib
 import logging
 from dataclasses import KW_ONLY, InitVar, dataclass
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result, returned_result
 from computepool.agent.execution.attempts import Attempt, AttemptTable, Stop
 from computepool.agent.execution.executor import Executor
 from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hub_link.admission import Gatekeeper
-from computepool.agent.hub_link.hub_client import IPV4_ONLY, IPV6_ONLY, Backoff, HubClient
+from computepool.agent.hub_link.hub_client import IPV4_ONLY, IPV6_ONLY, Backoff
 from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.network.nearby import Nearby
@@ -67,7 +66,7 @@ class Lease:
 
 @dataclass(eq=False)
 class NodeLoop:
-    client: HubClient
+    node: Node
     gatekeeper: Gatekeeper
     profile: Profile
     _: KW_ONLY
@@ -81,12 +80,10 @@ class NodeLoop:
     nearby: Nearby
     watcher: Watcher
     paused: InitVar[bool]
-    clock: AgentClock
-    limits: AgentLimits
 
     def __post_init__(self, paused: bool) -> None:
-        self._boot_id = self.clock.entropy(12).hex()
-        self._backoff = Backoff(self.clock, self.limits)
+        self._boot_id = self.node.clock.entropy(12).hex()
+        self._backoff = Backoff(self.node.clock, self.node.limits)
         self._profile_due = True
         self._rules_changed_at = -RULES_CHANGED_S
         self._logged: set[tuple[str, str]] = set()
@@ -168,7 +165,7 @@ class NodeLoop:
         for head in self.executor.heads():
             self.executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.limits.stop_flush_s):
+            async with asyncio.timeout(self.node.limits.stop_flush_s):
                 await self._last_poll()
                 await self.executor.wait_until_idle()
                 await self.reporter.wait_until_flushed()
@@ -177,22 +174,22 @@ class NodeLoop:
 
     async def _wait_for_checkpoints(self) -> None:
         """Give jobs that use checkpoints time to make one more."""
-        deadline = self.clock.steady() + self.limits.checkpoint_grace_s
-        while self.clock.steady() < deadline and self.executor.ask_to_save():
-            await asyncio.sleep(self.limits.tick_s)
+        deadline = self.node.clock.steady() + self.node.limits.checkpoint_grace_s
+        while self.node.clock.steady() < deadline and self.executor.ask_to_save():
+            await asyncio.sleep(self.node.limits.tick_s)
             self.executor.tick()
 
     async def _last_poll(self) -> None:
         """Poll without claiming work, to receive grants that were in flight when the last poll was cancelled."""
-        sent_at = self.clock.boot_time()
+        sent_at = self.node.clock.boot_time()
         with contextlib.suppress(ComputePoolError):
-            self._handle(await self.client.next(self._request(wait_ms=0, claim=False)), sent_at)
+            self._handle(await self.node.client.next(self._request(wait_ms=0, claim=False)), sent_at)
 
     async def _sign_off(self) -> None:
         """Tell the hub that the node goes offline, so that it need not wait for the lease to end."""
         with contextlib.suppress(TimeoutError, ComputePoolError):
-            async with asyncio.timeout(self.limits.goodbye_s):
-                await self.client.next(self._request(wait_ms=0, claim=False, stopping=True))
+            async with asyncio.timeout(self.node.limits.goodbye_s):
+                await self.node.client.next(self._request(wait_ms=0, claim=False, stopping=True))
 
     async def _drain_watch(self) -> None:
         while True:
@@ -202,14 +199,14 @@ class NodeLoop:
                 if not self.table.held:
                     self._drained.set()
                     return
-            await asyncio.sleep(self.limits.tick_s)
+            await asyncio.sleep(self.node.limits.tick_s)
 
     # ------------------------------------------------------------ the long poll
     async def _poll_loop(self) -> None:
         refusals = 0
-        wait_ms = self.limits.first_wait_ms
+        wait_ms = self.node.limits.first_wait_ms
         while True:
-            sent_at = self.clock.boot_time()
+            sent_at = self.node.clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._park(request)
@@ -231,12 +228,12 @@ class NodeLoop:
                 self._profile_due = False
             await self.keyring.learn_key_of(reply.token)
             if not self._handle(reply, sent_at):
-                await asyncio.sleep(self.limits.idle_pause_s)
+                await asyncio.sleep(self.node.limits.idle_pause_s)
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
             await self._throttle(reply, sent_at, wait_ms=request.wait_ms)
 
     async def _park(self, request: NextRequest) -> NextReply | None:
-        self._poll = asyncio.ensure_future(self.client.next(request))
+        self._poll = asyncio.ensure_future(self.node.client.next(request))
         try:
             return await self._poll
         except asyncio.CancelledError:
@@ -255,30 +252,30 @@ class NodeLoop:
     async def _throttle(self, reply: NextReply, sent_at: float, *, wait_ms: int) -> None:
         """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
         if self._refusals:
-            delay_s = doubled(self.limits.retry_base_s, self._refusals, most=self.limits.retry_max_s)
-            await asyncio.sleep(self.clock.fraction() * delay_s)
+            delay_s = doubled(self.node.limits.retry_base_s, self._refusals, most=self.node.limits.retry_max_s)
+            await asyncio.sleep(self.node.clock.fraction() * delay_s)
             return
         if reply.grants:
             self._early = 0
             await self._leave_time_to_jobs()
             return
-        early = (self.clock.boot_time() - sent_at) * 1000 < wait_ms / 4
+        early = (self.node.clock.boot_time() - sent_at) * 1000 < wait_ms / 4
         if not early or reply.cancel or reply.reregister:
             self._early = 0
             return
         # One early reply brings news, for example a request to measure this machine; many in a row come from a hub that
         # does not wait. The pause delays jobs that are submitted meanwhile, so it begins short.
-        pause_s = doubled(_PAUSE_MIN_S, self._early, most=self.limits.idle_pause_s)
+        pause_s = doubled(_PAUSE_MIN_S, self._early, most=self.node.limits.idle_pause_s)
         self._early += 1
         await asyncio.sleep(pause_s)
 
     async def _leave_time_to_jobs(self) -> None:
         """The next request costs agent and hub half a millisecond, in which a short job can run and be reported."""
         if self.executor.waiting:
-            await asyncio.sleep(self.limits.busy_gap_s)
+            await asyncio.sleep(self.node.limits.busy_gap_s)
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.limits.short_job_s):
+            async with asyncio.timeout(self.node.limits.short_job_s):
                 await self.executor.wait_until_idle()
                 await self.reporter.wait_until_flushed()
 
@@ -309,7 +306,7 @@ class NodeLoop:
         return True
 
     def _apply(self, reply: NextReply, sent_at: float) -> None:
-        self.last_contact = self.clock.boot_time()
+        self.last_contact = self.node.clock.boot_time()
         if self.last_error:
             self.watcher.show("The hub answers again.")
         self.last_error = ""
@@ -344,8 +341,10 @@ class NodeLoop:
         fresh = [grant for id_, grant in grants.items() if not self.table.is_known(id_)]
         if len(fresh) < len(reply.grants):
             _log.warning("the hub granted %d attempts again", len(reply.grants) - len(fresh))
-        admission = self.gatekeeper.admit(reply.model_copy(update={"grants": fresh}), hub_now_s=self.client.hub_now_s())
-        now = self.clock.boot_time()
+        admission = self.gatekeeper.admit(
+            reply.model_copy(update={"grants": fresh}), hub_now_s=self.node.client.hub_now_s()
+        )
+        now = self.node.clock.boot_time()
         self.table.hold(grant.attempt_id for grant in fresh)
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
@@ -379,7 +378,7 @@ class NodeLoop:
 
     def _forbidden_result(self, why: str) -> AttemptResult:
         """Right after a change of rules the grant may have been on its way, which is nobody's fault."""
-        if self.clock.boot_time() - self._rules_changed_at < RULES_CHANGED_S:
+        if self.node.clock.boot_time() - self._rules_changed_at < RULES_CHANGED_S:
             return returned_result(Reason.GIVEN_BACK)
         return failed_result(Reason.NODE_ERROR, why)
 
@@ -387,7 +386,7 @@ class NodeLoop:
     async def _tick_loop(self) -> None:
         while True:
             if self.executor.attempts:
-                await asyncio.sleep(self.limits.tick_s)
+                await asyncio.sleep(self.node.limits.tick_s)
             else:
                 self._work.clear()
                 with contextlib.suppress(TimeoutError):
@@ -402,7 +401,7 @@ class NodeLoop:
 
     def _stop_unrenewed(self) -> None:
         """Stop attempts whose lease was not renewed, before the hub gives them to another node."""
-        now = self.clock.boot_time()
+        now = self.node.clock.boot_time()
         lost_after_s = self.lease.lost_after_s()
         renewed_at = self.lease.renewed_at
         if now - renewed_at < lost_after_s / 2:
@@ -414,8 +413,8 @@ class NodeLoop:
                 self.executor.stop(attempt, Stop.LEASE_LOST)
 
     def _take_progress_change(self) -> bool:
-        now = self.clock.steady()
-        if now - self._progress_sent_at < self.limits.progress_gap_s:
+        now = self.node.clock.steady()
+        if now - self._progress_sent_at < self.node.limits.progress_gap_s:
             return False
         changed = False
         for head in self.executor.heads():
@@ -427,13 +426,13 @@ class NodeLoop:
         return changed
 
     async def _heartbeat_loop(self) -> None:
-        backoff = Backoff(self.clock, self.limits)
+        backoff = Backoff(self.node.clock, self.node.limits)
         while True:
             await self._heartbeat_due.wait()
             self._heartbeat_due.clear()
-            sent_at = self.clock.boot_time()
+            sent_at = self.node.clock.boot_time()
             try:
-                reply = await self.client.heartbeat(self._request(wait_ms=0, claim=False))
+                reply = await self.node.client.heartbeat(self._request(wait_ms=0, claim=False))
             except ComputePoolError as error:
                 # The poll decides whether a refusal is final.
                 self._heartbeat_due.set()
@@ -441,18 +440,18 @@ class NodeLoop:
                 continue
             backoff.reset()
             self._handle(reply, sent_at)
-            await asyncio.sleep(self.limits.heartbeat_gap_s)
+            await asyncio.sleep(self.node.limits.heartbeat_gap_s)
 
     async def _address_loop(self) -> None:
         """Learn this node's public IPv4 address where polls use IPv6, and the reverse: jobs may reach neither."""
         while True:
             await self._address_changed.wait()
             with contextlib.suppress(ComputePoolError):
-                async with self.client.over(IPV4_ONLY if ":" in self._address else IPV6_ONLY) as client:
+                async with self.node.client.over(IPV4_ONLY if ":" in self._address else IPV6_ONLY) as client:
                     reply = await client.heartbeat(self._request(wait_ms=0, claim=False))
                 if reply.seen_from is not None:
                     self.nearby.note_public_address(reply.seen_from)
-            await asyncio.sleep(self.limits.net_address_s)
+            await asyncio.sleep(self.node.limits.net_address_s)
 
 
 def _cancelling() -> bool:

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result
-from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
-from computepool.agent.hub_link.identity import UNSIGNED, Identity
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff
+from computepool.agent.hub_link.identity import UNSIGNED
 from computepool.agent.hub_link.outbox import Batch, Outbox
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import Reason, Verdict
@@ -33,18 +32,15 @@ LOGS_MAX = REPORTS_MAX * 4
 
 @dataclass(eq=False)
 class Reporter:
-    client: HubClient
+    node: Node
     outbox: Outbox
-    identity: Identity
     _: KW_ONLY
-    clock: AgentClock
-    limits: AgentLimits
     on_settled: Callable[[str], None]  #: called once per attempt, when its report was answered or given up
     is_busy: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        self._sent_at = self.clock.steady()
-        self._backoff = Backoff(self.clock, self.limits)
+        self._sent_at = self.node.clock.steady()
+        self._backoff = Backoff(self.node.clock, self.node.limits)
         self._queue: deque[tuple[Report, Sequence[LogText]]] = deque()
         self._ready: deque[Batch] = deque()
         self._wake = asyncio.Event()
@@ -89,7 +85,6 @@ class Reporter:
             self._idle.set()
 
     async def wait_until_flushed(self) -> None:
-        """Wait until every report has been answered."""
         await self._idle.wait()
 
     def spill(self) -> None:
@@ -99,21 +94,21 @@ class Reporter:
 
     # ------------------------------------------------------------ batches
     async def _collect(self) -> None:
-        left_s = self._sent_at + self.limits.busy_gap_s - self.clock.steady()
-        if left_s > 0 and self.is_busy() and len(self._queue) < self.limits.batch_reports_max:
+        left_s = self._sent_at + self.node.limits.busy_gap_s - self.node.clock.steady()
+        if left_s > 0 and self.is_busy() and len(self._queue) < self.node.limits.batch_reports_max:
             await asyncio.sleep(left_s)
-        self._sent_at = self.clock.steady()
+        self._sent_at = self.node.clock.steady()
 
     def _form_batch(self) -> None:
         reports: list[Report] = []
         logs: list[LogText] = []
         size = 0
-        while self._queue and len(reports) < min(self.limits.batch_reports_max, REPORTS_MAX):
+        while self._queue and len(reports) < min(self.node.limits.batch_reports_max, REPORTS_MAX):
             report, texts = self._queue[0]
             # Everything but the texts is a few hundred bytes.
             weight = 300 + len(report.result or "") + sum(len(text.text) for text in texts)
             too_many = len(logs) + len(texts) > LOGS_MAX
-            if reports and (too_many or size + weight > self.limits.batch_bytes_max):
+            if reports and (too_many or size + weight > self.node.limits.batch_bytes_max):
                 break
             self._queue.popleft()
             reports.append(report)
@@ -122,7 +117,9 @@ class Reporter:
         self._ready.append(self._save(reports, logs))
 
     def _save(self, reports: list[Report], logs: list[LogText]) -> Batch:
-        return self.outbox.put(self.identity.signed(CompleteRequest(reports=reports, logs=logs, signature=UNSIGNED)))
+        return self.outbox.put(
+            self.node.identity.signed(CompleteRequest(reports=reports, logs=logs, signature=UNSIGNED))
+        )
 
     async def _deliver_and_spill(self, batch: Batch) -> None:
         delivery = asyncio.create_task(self._deliver(batch))
@@ -144,7 +141,7 @@ class Reporter:
                 break
             try:
                 batch = await self._send_ahead(batch)
-                reply = await self.client.complete(self.outbox.restamp(batch))
+                reply = await self.node.client.complete(self.outbox.restamp(batch))
             except TRANSIENT_OR_FULL as error:
                 await self._pause(error)
             except ComputePoolError as error:
@@ -163,7 +160,7 @@ class Reporter:
 
     async def _send_ahead(self, batch: Batch) -> Batch:
         """Send output that is too long for one request before the reports. The hub keeps repeated chunks once."""
-        texts, limits = batch.request.logs, self.limits
+        texts, limits = batch.request.logs, self.node.limits
         if sum(len(text.text) for text in texts) <= limits.log_request_chars_max:
             return batch
         while texts:
@@ -173,7 +170,7 @@ class Reporter:
                 if chars > limits.log_request_chars_max:
                     break
                 count += 1
-            await self.client.logs(LogsRequest(chunks=texts[:count]))
+            await self.node.client.logs(LogsRequest(chunks=texts[:count]))
             texts = texts[count:]
         return self.outbox.without_logs(batch)
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import secrets
 import shutil
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.network.egress_requests import EgressRequest, RequestRefused, parse_head
 from computepool.agent.network.egress_shim import PORT
-from computepool.agent.network.lookups import Lookups, Resolve
 from computepool.agent.network.nearby import Nearby
 from computepool.agent.network.unix_path import short_path
 from computepool.core import network
@@ -37,6 +39,7 @@ _REFUSALS_LOGGED = 20
 _ANSWERED = 4
 _LINGER_S = 1.0
 _LOOKUPS_PER_JOB = 4
+_LOOKUPS_MAX = 16
 
 _ADDRESS = f"http://127.0.0.1:{PORT}"
 #: The job's variables. Programs disagree about the case.
@@ -45,6 +48,9 @@ VARIABLES = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _ADDRESS),
     **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
 }
+
+#: Looks a host and port up.
+Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 
 class Egress:
@@ -56,7 +62,7 @@ class Egress:
         self.limits = limits
         self._folder = folder
         self._private = tuple(private)
-        self._resolve = resolve or Lookups().resolve
+        self._resolve = resolve or _Lookups().resolve
         self.nearby = Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
     async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
@@ -91,6 +97,13 @@ class Egress:
             if why := network.refusal(address, admitted=self._private, near=near):
                 raise RequestRefused(403, f"{host}: {why}, which jobs cannot reach.")
         return found
+
+
+class _Stream(NamedTuple):
+    """A connection to the job, or to the host."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
 
 class EgressProxy:
@@ -158,35 +171,35 @@ class EgressProxy:
             writer.transport.abort()
             return
         # The task checks the job's limit, because it can also write the refusal.
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._serve(_Stream(reader, writer)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host_writer: asyncio.StreamWriter | None = None
+    async def _serve(self, job: _Stream) -> None:
+        host: _Stream | None = None
         try:
             async with asyncio.timeout(self._limits.net_head_s):
-                request = await self._read_request(reader)
+                request = await self._read_request(job.reader)
             async with asyncio.timeout(self._limits.net_connect_s):
-                host_reader, host_writer = await self._connect(request)
-            for end in (writer, host_writer):
-                end.transport.set_write_buffer_limits(high=0)  # Then `drain` waits until everything is sent.
-            writer.write(request.reply)
-            host_writer.write(request.head)
+                host = await self._connect(request)
+            for end in (job, host):
+                end.writer.transport.set_write_buffer_limits(high=0)  # Then `drain` waits until everything is sent.
+            job.writer.write(request.reply)
+            host.writer.write(request.head)
             self.sent += len(request.head)
-            await self._relay(reader, writer, host_reader=host_reader, host_writer=host_writer)
+            await self._relay(job, host)
         except RequestRefused as refused:
             self._log_refusal(refused)
-            await self._refuse(reader, writer, refused)
+            await self._refuse(job, refused)
         except TimeoutError:
-            if host_writer is None:
+            if host is None:
                 late = RequestRefused(504, "The host, or the request, took too long.")
-                await self._refuse(reader, writer, late)
+                await self._refuse(job, late)
         except (OSError, asyncio.IncompleteReadError):
             pass  # One of the two has gone.
         finally:
-            for end in filter(None, (writer, host_writer)):
-                end.transport.abort()
+            for end in filter(None, (job, host)):
+                end.writer.transport.abort()
 
     async def _read_request(self, reader: asyncio.StreamReader) -> EgressRequest:
         if len(self._tasks) > self._limits.net_connections_max:
@@ -206,22 +219,15 @@ class EgressProxy:
         if sum(self.bytes_used()) >= self._limits.net_bytes_max:
             raise RequestRefused(403, f"The job has used up its {self._limits.net_bytes_max} bytes of network traffic.")
 
-    async def _connect(self, request: EgressRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, request: EgressRequest) -> _Stream:
         async with self._lookups:
             addresses = await self._egress.addresses(request.host, request.port, trusted=self._trusted)
         for address in addresses[:_TRIES]:
             with contextlib.suppress(OSError):
-                return await asyncio.open_connection(str(address), request.port, limit=_CHUNK)
+                return _Stream(*await asyncio.open_connection(str(address), request.port, limit=_CHUNK))
         raise RequestRefused(502, f"{request.host}:{request.port} does not answer.")
 
-    async def _relay(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        host_reader: asyncio.StreamReader,
-        host_writer: asyncio.StreamWriter,
-    ) -> None:
+    async def _relay(self, job: _Stream, host: _Stream) -> None:
         """Copy both ways until both sides have ended, or the connection is idle for too long."""
         loop, idle_s = asyncio.get_running_loop(), self._limits.net_idle_s
 
@@ -239,8 +245,8 @@ class EgressProxy:
 
         async with asyncio.timeout(idle_s) as deadline:
             flows = [
-                loop.create_task(flow(reader, host_writer, inwards=False)),
-                loop.create_task(flow(host_reader, writer, inwards=True)),
+                loop.create_task(flow(job.reader, host.writer, inwards=False)),
+                loop.create_task(flow(host.reader, job.writer, inwards=True)),
             ]
             try:
                 done, _ = await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
@@ -253,18 +259,55 @@ class EgressProxy:
                     task.cancel()
                 await asyncio.gather(*flows, return_exceptions=True)
 
-    async def _refuse(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: RequestRefused
-    ) -> None:
+    async def _refuse(self, job: _Stream, refused: RequestRefused) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LINGER_S):
-                writer.write(refused.response())
-                writer.write_eof()
+                job.writer.write(refused.response())
+                job.writer.write_eof()
                 # A socket that is closed with unread input discards its output, and so the answer.
-                while await reader.read(_CHUNK):
+                while await job.reader.read(_CHUNK):
                     pass
 
     def _log_refusal(self, refused: RequestRefused) -> None:
         self._refusals += 1
         if self._refusals <= _REFUSALS_LOGGED:
             _log.info("network of %s: %s", self._label or "a job", refused.sentence)
+
+
+class _Lookups:
+    """DNS lookups by the system's resolver that block nothing else.
+
+    A lookup cannot be cancelled, and a hostile name server may answer slowly. So each lookup has a daemon thread of its
+    own, for which nothing waits, and their number is limited.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_LOOKUPS_MAX)
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """All addresses of a name. Raises OSError."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[Address]] = loop.create_future()
+
+        def settle(found: list[Address] | OSError) -> None:
+            self._free.release()  # Not earlier: a thread counts even if nothing waits for it.
+            if answer.done():
+                return
+            if isinstance(found, OSError):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def look_up() -> None:
+            found: list[Address] | OSError
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
+            except (OSError, ValueError) as error:
+                found = OSError(str(error))
+            with contextlib.suppress(RuntimeError):  # The loop may have ended.
+                loop.call_soon_threadsafe(settle, found)
+
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+        return await answer

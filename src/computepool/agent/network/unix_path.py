@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from computepool.agent.sandbox.scratch import opened
+
 _BYTES_MAX = 100
 
 
@@ -16,8 +18,5 @@ def short_path(folder: Path, name: str) -> Iterator[str]:
     if len(path.encode()) < _BYTES_MAX:
         yield path
         return
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{opened}/{name}"
-    finally:
-        os.close(opened)
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
+        yield f"/proc/self/fd/{fd}/{name}"

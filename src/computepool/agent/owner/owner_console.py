@@ -17,10 +17,9 @@ from typing import TextIO
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult
 from computepool.agent.execution.attempts import Attempt
-from computepool.agent.hub_link.hub_client import HubClient
-from computepool.agent.hub_link.identity import Identity
 from computepool.agent.owner.manifest import manifest
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
@@ -56,7 +55,7 @@ _COMMANDS = (
 class Watcher:
     """Receives the events of a node. This base class ignores them."""
 
-    async def greet(self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient) -> None: ...
+    async def greet(self, config: AgentConfig, profile: Profile, node: Node) -> None: ...
 
     def on_start(self, attempt: Attempt) -> None: ...
 
@@ -87,13 +86,13 @@ class OwnerConsole(Watcher):
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._stream, flush=True)
 
-    async def greet(self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient) -> None:
+    async def greet(self, config: AgentConfig, profile: Profile, node: Node) -> None:
         """Print who the node is and what it offers, with the hub's view of it if the hub answers."""
-        self._owner = identity.owner
+        self._owner = node.identity.owner
         known = None
         with contextlib.suppress(ComputePoolError):
-            known = await client.own_node()
-        self._print(greeting(config, profile, node_id=identity.node_id, hub=client.url, known=known))
+            known = await node.client.own_node()
+        self._print(greeting(config, profile, node_id=node.identity.node_id, hub=node.client.url, known=known))
 
     def on_state_change(self, state: NodeState) -> None:
         self.show(_STATES.get(state, state.value))

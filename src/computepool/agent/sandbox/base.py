@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -26,24 +26,16 @@ class BadCommand(SandboxError):
 
 
 class Status(StrEnum):
-    #: The job ended by itself; `Exit.code` is its exit code.
-    EXIT = "exit"
-    #: A signal that the sandbox did not send ended the job; `Exit.code` is the signal's number.
-    SIGNAL = "signal"
-    #: The wall clock limit was reached.
-    TIMEOUT = "timeout"
-    #: The memory limit was reached.
-    OOM = "oom"
+    EXIT = "exit"  #: the job ended by itself; `Exit.code` is its exit code
+    SIGNAL = "signal"  #: a signal that the sandbox did not send ended the job; `Exit.code` is the signal's number
+    TIMEOUT = "timeout"  #: the wall clock limit was reached
+    OOM = "oom"  #: the memory limit was reached
     #: The job wrote more to stdout and stderr than it may, in the judgement of whoever reads the pipes.
     OUTPUT_LIMIT = "output_limit"
-    #: The work folder grew beyond its limit.
-    DISK_LIMIT = "disk_limit"
-    #: The sandbox failed, not the job: the node's fault.
-    SANDBOX_ERROR = "sandbox_error"
-    #: The agent ended the job on request.
-    CANCELLED = "cancelled"
-    #: The launcher ended the job: the agent did not renew its lease in time (fence.py).
-    LEASE_LOST = "lease_lost"
+    DISK_LIMIT = "disk_limit"  #: the work folder grew beyond its limit
+    SANDBOX_ERROR = "sandbox_error"  #: the sandbox failed, not the job: the node's fault
+    CANCELLED = "cancelled"  #: the agent ended the job on request
+    LEASE_LOST = "lease_lost"  #: the launcher ended the job: the agent did not renew its lease in time (fence.py)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +44,7 @@ class Limits:
     pids: int = 64
     cpus: float = 1.0
     wall_s: float = 3600.0
-    #: The work folder, outputs included.
-    disk_mb: int = 1024
+    disk_mb: int = 1024  #: the work folder, outputs included
     #: Each of /tmp and /dev/shm. They are held in memory and count against `memory_mb`.
     tmp_mb: int = 64
     open_files: int = 1024
@@ -66,36 +57,39 @@ class SandboxPolicy:
     mounts: Mapping[Path, str] = field(default_factory=dict)
     #: The sandbox itself sets PATH, HOME, LANG and TMPDIR; these variables are added and override them.
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Number in the job (3 to 28) -> descriptor of the agent.
-    fds: Mapping[int, int] = field(default_factory=dict)
-    #: Device nodes of GPUs, e.g. /dev/nvidia0.
-    gpus: tuple[str, ...] = ()
+    fds: Mapping[int, int] = field(default_factory=dict)  #: number in the job (3 to 28) -> descriptor of the agent
+    gpus: tuple[str, ...] = ()  #: device nodes of GPUs, e.g. /dev/nvidia0
     #: The mounts contain a unix socket of the agent's. It is the job's only way out: the sandbox has no network but a
     #: loopback of its own (at level `process` this is not enforced).
     has_proxy: bool = False
-    #: CPUs to run on, by their numbers on the host; empty: all that the agent may use.
-    cpu_ids: tuple[int, ...] = ()
-    #: Descriptor of the fence (fence.py) that ends the job; None if no lease covers it.
-    fence: int | None = None
+    cpu_ids: tuple[int, ...] = ()  #: CPUs to run on, by their numbers on the host; empty: all that the agent may use
+    fence: int | None = None  #: descriptor of the fence (fence.py) that ends the job; None if no lease covers it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The arguments of `Sandbox.spawn`."""
+
+    argv: Sequence[str]
+    workdir: Path
+    limits: Limits
+    policy: SandboxPolicy
+    streams: Mapping[int, int | None]  #: 0, 1 and 2 -> descriptor of the agent; None: /dev/null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUsage:
     wall_ms: int = 0
     cpu_ms: int = 0
-    #: Resident memory of the whole tree now; 0 after the end.
-    rss_mb: int = 0
-    #: The highest sample; short peaks can be missed.
-    peak_rss_mb: int = 0
+    rss_mb: int = 0  #: resident memory of the whole tree now; 0 after the end
+    peak_rss_mb: int = 0  #: the highest sample; short peaks can be missed
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
     status: Status
-    #: Exit code for EXIT, signal number otherwise (9 for what the sandbox killed), -1 when unknown.
-    code: int
-    #: One sentence for people, where the status alone does not explain the end.
-    detail: str = ""
+    code: int  #: exit code for EXIT, signal number otherwise (9 for what the sandbox killed), -1 when unknown
+    detail: str = ""  #: one sentence for people, where the status alone does not explain the end
     usage: ProcessUsage = ProcessUsage()
 
     @property

@@ -39,12 +39,9 @@ class Cgroup:
     """One slot's cgroup. The launcher stays in it for good, so kills can spare it."""
 
     kind: ClassVar[str]
-    #: The controllers that a kill needs.
-    needed_to_kill: ClassVar[frozenset[str]]
-    #: Anonymous memory, in memory.stat.
-    anonymous: ClassVar[str]
-    #: The file of the controller `memory` that counts OOM kills.
-    oom_events: ClassVar[str]
+    needed_to_kill: ClassVar[frozenset[str]]  #: the controllers that a kill needs
+    anonymous: ClassVar[str]  #: anonymous memory, in memory.stat
+    oom_events: ClassVar[str]  #: the file of the controller `memory` that counts OOM kills
     #: Controller and file that freeze it, and the values that freeze and thaw.
     freezer: ClassVar[tuple[str, str, str, str]]
 
@@ -247,10 +244,6 @@ class Maker:
 
     version: type[Cgroup]
     bases: dict[str, Path]
-
-    @property
-    def kind(self) -> str:
-        return self.version.kind
 
     def make(self) -> Cgroup:
         name = f"{own_prefix()}-{next(_names)}"

@@ -28,8 +28,7 @@ class Caps:
     total_bytes: int = 1024 * MIB
     file_bytes: int = 1024 * MIB
     depth: int = 16
-    #: Entries of any kind to look at, so that a folder of a million links costs little.
-    entries: int = 100_000
+    entries: int = 100_000  #: entries of any kind to look at, so that a folder of a million links costs little
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.base import Command, Exit, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON, Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
 from computepool.agent.sandbox.safe_paths import View
-from computepool.agent.sandbox.sandbox import Command, Sandbox
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 
 #: The work folder inside.
@@ -41,7 +41,7 @@ class BoxedSandbox(Sandbox):
     uid_inside: int  #: of the user `job`
 
     def __init__(self, config: SandboxConfig) -> None:
-        if not seccomp.is_supported():
+        if os.uname().machine not in seccomp.ARCHES:
             raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
         super().__init__(config)
         self._runtime = config.runtime

@@ -7,9 +7,10 @@ not depend on the rest of the host.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,40 +79,34 @@ class View:
             return self._links[path]
         if any(place[: len(path)] == path for place in self._trees):
             return None  # A mounted tree, or a folder on the way to one.
-        fd = self._open(path, _PATH_ONLY)
-        try:
+        with self._open(path, _PATH_ONLY) as fd:
             return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
-        finally:
-            os.close(fd)
 
     def _read(self, path: Parts) -> Program | None:
-        fd = self._open(path, _PATH_ONLY)
-        try:
+        with self._open(path, _PATH_ONLY) as fd:
             mode = os.fstat(fd).st_mode
-        finally:
-            os.close(fd)
         if not stat.S_ISREG(mode):
             return None
         mount = "/" + "/".join(self._tree(path))
-        fd = self._open(path, _READ)
-        try:
+        with self._open(path, _READ) as fd:
             return Program(executable=bool(mode & 0o111), magic=os.pread(fd, 4, 0), mount=mount)
-        finally:
-            os.close(fd)
 
-    def _open(self, path: Parts, flags: int) -> int:
+    @contextlib.contextmanager
+    def _open(self, path: Parts, flags: int) -> Iterator[int]:
         """Open each folder relative to the previous one; none of them may be a link."""
         place = self._tree(path)
         below = path[len(place) :]
         # The tree's own path comes from the agent, not from the job.
         here = os.open(self._trees[place], flags & ~os.O_NOFOLLOW if not below else os.O_PATH | os.O_CLOEXEC)
-        for number, name in enumerate(below, start=1):
-            try:
-                beneath = os.open(name, flags if number == len(below) else _PATH_ONLY | os.O_DIRECTORY, dir_fd=here)
-            finally:
+        try:
+            for number, name in enumerate(below, start=1):
+                last = number == len(below)
+                beneath = os.open(name, flags if last else _PATH_ONLY | os.O_DIRECTORY, dir_fd=here)
                 os.close(here)
-            here = beneath
-        return here
+                here = beneath
+            yield here
+        finally:
+            os.close(here)
 
     def _tree(self, path: Parts) -> Parts:
         """The innermost mounted tree around this path."""

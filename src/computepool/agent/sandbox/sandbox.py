@@ -5,26 +5,14 @@ The executor knows only this module and base.py. The backend is chosen once, fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Limits, SandboxPolicy
+from computepool.agent.sandbox.base import Command, Limits, SandboxPolicy
 from computepool.agent.sandbox.scratch import give, require_reachable
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
 from computepool.agent.sandbox.supervise import Process
 from computepool.core.isolation import Level
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """The arguments of `spawn`."""
-
-    argv: Sequence[str]
-    workdir: Path
-    limits: Limits
-    policy: SandboxPolicy
-    streams: Mapping[int, int | None]  #: 0, 1 and 2 -> descriptor of the agent; None: /dev/null
 
 
 class Sandbox:
@@ -32,8 +20,7 @@ class Sandbox:
 
     level: Level
     footprint: Footprint
-    #: The program that starts jobs, for the owner to read; empty if there is none.
-    program = ""
+    program = ""  #: the program that starts jobs, for the owner to read; empty if there is none
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config

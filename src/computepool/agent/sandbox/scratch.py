@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 _DEPTH_MAX = 256
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Even an empty file costs an inode: this many per MB of the disk limit, but not fewer than the minimum.
 _FILES_PER_MB = 256
 _FILES_MIN = 20_000
@@ -36,6 +37,16 @@ _OPEN_MAX = 65_536
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 #: Parents of work folders that passed the check: checking again costs a tenth of a small job's start.
 _known_reachable: set[Path] = set()
+
+
+@contextlib.contextmanager
+def opened(path: Path | str, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> Iterator[int]:
+    """A descriptor that is closed at the end of the block."""
+    fd = os.open(path, flags, mode, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def make_workdir(parent: Path, name: str) -> Path:
@@ -59,25 +70,20 @@ def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
             below = os.open(folder, OPEN_FOLDER, dir_fd=here)
             os.close(here)
             here = below
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.fdopen(os.open(last, flags, 0o755 if executable else 0o644, dir_fd=here), "wb")
+        return os.fdopen(os.open(last, NEW_FILE, 0o755 if executable else 0o644, dir_fd=here), "wb")
     finally:
         os.close(here)
 
 
 def give(folder: Path | str, uid: int, *, dir_fd: int | None = None) -> None:
     """Make `uid` the owner of everything in `folder`. Only before a job has run there."""
-    here = os.open(folder, OPEN_FOLDER, dir_fd=dir_fd)
-    try:
+    with opened(folder, OPEN_FOLDER, dir_fd=dir_fd) as here, os.scandir(here) as entries:
         os.fchown(here, uid, uid)
-        with os.scandir(here) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    give(entry.name, uid, dir_fd=here)
-                else:
-                    os.chown(entry.name, uid, uid, dir_fd=here, follow_symlinks=False)
-    finally:
-        os.close(here)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                give(entry.name, uid, dir_fd=here)
+            else:
+                os.chown(entry.name, uid, uid, dir_fd=here, follow_symlinks=False)
 
 
 def unreachable(path: Path) -> Path | None:
@@ -124,14 +130,11 @@ def empty_tree(path: Path) -> bool:
         pending = _unlink_files(top)
         while pending:
             name = pending.pop()
-            here = os.open(name, OPEN_FOLDER, dir_fd=top)
-            try:
+            with opened(name, OPEN_FOLDER, dir_fd=top) as here:
                 for below in _unlink_files(here):
                     lifted = secrets.token_hex(8)
                     os.rename(below, lifted, src_dir_fd=here, dst_dir_fd=top)
                     pending.append(lifted)
-            finally:
-                os.close(here)
             os.rmdir(name, dir_fd=top)
     finally:
         os.close(top)
@@ -155,11 +158,18 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
     # Without root the agent owns these folders, but the job may have removed permissions. chmod by name would follow a
     # link that the job put there, to a file of the owner's.
     if os.geteuid() != 0:
-        fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-        try:
+        with opened(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd) as fd:
             os.chmod(f"/proc/self/fd/{fd}", 0o700)
-        finally:
-            os.close(fd)
+
+
+@contextlib.contextmanager
+def locked(path: Path, how: int) -> Iterator[None]:
+    """Hold a lock during the block. Raises BlockingIOError with LOCK_NB."""
+    fd = open_lock(path, how)
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def open_lock(path: Path, how: int) -> int:

@@ -55,34 +55,27 @@ Rlimits = tuple[tuple[int, int], ...]
 class SandboxConfig:
     #: Where the sandbox keeps what it builds once. For a root agent every parent must be o+x.
     cache_dir: Path
-    #: What jobs see instead of the host's files.
-    runtime: Runtime
-    #: A root agent runs its jobs as uid_base + n.
-    uid_base: int = 200_000
+    runtime: Runtime  #: what jobs see instead of the host's files
+    uid_base: int = 200_000  #: a root agent runs its jobs as uid_base + n
     slots_max: int = 256
     idle_slots_max: int = 16
-    #: Off only for tests of the fallback.
-    cgroups: bool = True
+    cgroups: bool = True  #: off only for tests of the fallback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
     """What a backend needs in a slot on top of the job's limits."""
 
-    #: Processes and threads that are not the job's.
-    pids: int
-    #: Of these, the processes that always run.
-    processes: int = 1
-    #: The host's processes and threads for each one of the job's, at most.
-    pids_each: int = 1
+    pids: int  #: processes and threads that are not the job's
+    processes: int = 1  #: of these, the processes that always run
+    pids_each: int = 1  #: the host's processes and threads for each one of the job's, at most
     memory_mb: int = 16
     #: The backend itself limits the job's files, their sizes and its processes. What it opens and maps for the job must not
     #: fall under the same limits.
     limits_inside: bool = False
     #: The backend uses only a few folders of the host; the host's other mounts would only cost it time.
     few_mounts: bool = False
-    #: Where launchers make /dev for their jobs, if they may.
-    devices: str | None = None
+    devices: str | None = None  #: where launchers make /dev for their jobs, if they may
 
     def pids_max(self, limits: Limits) -> int:
         return self.pids_each * limits.pids + self.pids
@@ -261,7 +254,7 @@ class SlotPool:
 
     @property
     def limits_kind(self) -> str:
-        return self._maker.kind if self._maker else "rlimit"
+        return self._maker.version.kind if self._maker else "rlimit"
 
     def _take(self, limits: Limits, cpu_ids: tuple[int, ...]) -> Slot:
         rlimits = self._rlimits(limits)

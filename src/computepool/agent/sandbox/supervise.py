@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from computepool.agent.sandbox import launcher
-from computepool.agent.sandbox.base import MIB, Exit, Limits, ProcessUsage, SandboxError, Status
+from computepool.agent.sandbox.base import MIB, Command, Exit, ProcessUsage, SandboxError, Status
 from computepool.agent.sandbox.scratch import DiskMeter, remove_tree
 from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 
@@ -51,21 +51,20 @@ class Process:
         self,
         pool: SlotPool,
         slot: Slot,
+        command: Command,
         *,
-        limits: Limits,
-        workdir: Path,
         read_ending: Callable[[int], Exit],
         folder: Path | None = None,
     ) -> None:
         """`folder` belongs to the backend and is removed when everything has ended."""
         self._pool = pool
         self._slot: Slot | None = slot
-        self._limits = limits
+        self._limits = limits = command.limits
         self._read_ending = read_ending
-        self._workdir = workdir
+        self._workdir = command.workdir
         self._folder = folder
         #: None if the folder has a file system of its own, which the kernel limits.
-        self._disk = None if os.path.ismount(workdir) else DiskMeter(workdir, limit_mb=limits.disk_mb)
+        self._disk = None if os.path.ismount(command.workdir) else DiskMeter(command.workdir, limit_mb=limits.disk_mb)
         self._started = time.monotonic()
         self._killed: Exit | None = None
         self._killed_at = 0.0
@@ -119,7 +118,6 @@ class Process:
         self._kill(Exit(status, 9))
 
     def usage(self) -> ProcessUsage:
-        """The usage of the tree so far."""
         if self._exit is not None:
             return self._exit.usage
         resident_mb = self._resident_bytes() // MIB

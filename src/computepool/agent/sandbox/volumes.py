@@ -18,7 +18,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
-from computepool.agent.sandbox.scratch import empty_tree, files_max
+from computepool.agent.sandbox.scratch import empty_tree, files_max, opened
 
 _LOOP_CONTROL = "/dev/loop-control"
 _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
@@ -86,8 +86,8 @@ class Volumes:
         return image
 
     def _format(self, image: Path, size: int, inodes: int) -> None:
-        with image.open("wb") as opened:
-            opened.truncate(-(-size // 4096) * 4096)
+        with image.open("wb") as file:
+            file.truncate(-(-size // 4096) * 4096)
         command = [self._mkfs, *f"-q -F -b 4096 -m 0 -N {inodes} -I {_INODE_BYTES}".split()]
         command += ["-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", str(image)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
@@ -167,11 +167,8 @@ def sweep(parent: Path) -> None:
 
 
 def _mount(image: Path, folder: Path) -> None:
-    opened = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        name, device = _attach(opened)
-    finally:
-        os.close(opened)
+    with opened(image, os.O_RDWR | os.O_CLOEXEC) as fd:
+        name, device = _attach(fd)
     try:
         flags = launcher.MS_NOSUID | _MS_NODEV | _MS_NOATIME
         launcher.mount(name, str(folder), kind="ext4", flags=flags, options=_OPTIONS)
@@ -181,8 +178,7 @@ def _mount(image: Path, folder: Path) -> None:
 
 def _attach(image: int) -> tuple[str, int]:
     """Attach a loop device to the file; returns its name and an open descriptor."""
-    control = os.open(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC) as control:
         for _ in range(_TRIES):
             name = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
             device = os.open(name, os.O_RDWR | os.O_CLOEXEC)
@@ -195,15 +191,12 @@ def _attach(image: int) -> tuple[str, int]:
                 continue
             return name, device
         raise OSError(errno.EBUSY, "no free loop device")
-    finally:
-        os.close(control)
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
     """Copy only written blocks. An empty file system of any size has about a hundred kilobytes of them."""
-    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with opened(source, os.O_RDONLY | os.O_CLOEXEC) as reading, opened(target, flags, 0o600) as writing:
         size = os.fstat(reading).st_size
         os.ftruncate(writing, size)
         at = 0
@@ -217,6 +210,3 @@ def _copy_sparse(source: Path, target: Path) -> None:
             end = os.lseek(reading, at, os.SEEK_HOLE)
             while at < end:
                 at += os.pwrite(writing, os.pread(reading, min(end - at, MIB), at), at)
-    finally:
-        os.close(reading)
-        os.close(writing)

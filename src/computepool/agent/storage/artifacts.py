@@ -13,11 +13,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.files import file_digest
@@ -41,16 +40,14 @@ class ArtifactCache:
     """
 
     folder: Path
-    client: HubClient
-    _: KW_ONLY
-    limits: AgentLimits
+    node: Node
 
     def __post_init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
         self._requested: Counter[str] = Counter()  #: digests that are being opened: their partial downloads stay
         self._evicting = asyncio.Lock()
         self._has_leftovers = True  #: there may be an unfinished download, perhaps of an earlier start
-        self._slots = asyncio.Semaphore(self.limits.transfers_max)
+        self._slots = asyncio.Semaphore(self.node.limits.transfers_max)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def open(self, digest: str) -> int:
@@ -92,7 +89,7 @@ class ArtifactCache:
     async def _fetch(self, digest: str, path: Path) -> None:
         part = path.with_suffix(_PART)
         try:
-            await download(self.client, digest, part)
+            await download(self.node.client, digest, part)
         except TRANSIENT_OR_FULL:
             raise
         except ComputePoolError:
@@ -110,7 +107,7 @@ class ArtifactCache:
             listed = await asyncio.to_thread(self._list_files)
             gone = [name for _, _, name in listed if name.startswith(_GONE)]
             files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
-            most = self.limits.input_cache_bytes if most is None else most
+            most = self.node.limits.input_cache_bytes if most is None else most
             over = sum(size for size, _ in files) - most
             for size, name in files:
                 if over > 0 and name != keep and not self._is_downloading(name):
@@ -146,42 +143,35 @@ class ArtifactCache:
 class Uploader:
     """Retries for as long as a report may be late."""
 
-    client: HubClient
-    _: KW_ONLY
-    clock: AgentClock
-    limits: AgentLimits
+    node: Node
 
     def __post_init__(self) -> None:
-        self._slots = asyncio.Semaphore(self.limits.transfers_max)
+        self._slots = asyncio.Semaphore(self.node.limits.transfers_max)
 
     async def send(self, fd: int, digest: str, *, size: int, name: str) -> None:
         """Upload a file; the caller closes `fd`. Raises the hub's refusal, and Unavailable after a day without the hub."""
-        backoff = self.client.backoff()
-        deadline = self.clock.steady() + self.limits.outbox_age_max_s
+        backoff = self.node.client.backoff()
+        deadline = self.node.clock.steady() + self.node.limits.outbox_age_max_s
         offset = 0
         ask = size > ASK_FIRST_ABOVE
         while True:
             try:
                 async with self._slots:
                     if ask:
-                        state = await self.client.upload_state(digest)
+                        state = await self.node.client.upload_state(digest)
                         if state.complete:
                             return
                         offset = state.offset
                     chunks = self._chunks(fd, offset, size)
-                    state = await self.client.upload(digest, chunks, offset=offset, size=size, name=name)
+                    state = await self.node.client.upload(digest, chunks, offset=offset, size=size, name=name)
                 if state.complete:
                     return
                 ask = True
-            except Conflict as error:
-                # The hub has more or less of it than expected: ask how much.
-                if ask and self.clock.steady() > deadline:
-                    raise
-                if ask:
-                    await self._pause(error, backoff)
-                ask = True
-            except TRANSIENT_OR_FULL as error:
-                if self.clock.steady() > deadline:
+            except (Conflict, *TRANSIENT_OR_FULL) as error:
+                if isinstance(error, Conflict) and not ask:
+                    ask = True  # The hub has more or less of it than expected.
+                    continue
+                if self.node.clock.steady() > deadline:
                     raise
                 ask = True
                 await self._pause(error, backoff)
@@ -193,7 +183,7 @@ class Uploader:
 
     async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
         while offset < size:
-            chunk = os.pread(fd, min(self.limits.transfer_chunk, size - offset), offset)
+            chunk = os.pread(fd, min(self.node.limits.transfer_chunk, size - offset), offset)
             if not chunk:
                 raise BadRequest("An output was truncated while it was sent.")
             offset += len(chunk)

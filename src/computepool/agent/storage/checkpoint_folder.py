@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from computepool.agent.execution.attempts import Attempt
+from computepool.agent.sandbox.scratch import NEW_FILE
 from computepool.core.jobs.lifecycle import Reason
 
 #: In the work folder: where a job leaves checkpoints, and where it finds the last one.
@@ -44,8 +45,7 @@ def workdir(attempt: Attempt) -> Path:
 
 def add_mark(attempt: Attempt, name: str) -> None:
     with contextlib.suppress(OSError), attempt.open_folder(CHECKPOINT) as (_, here):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(name, flags, 0o644, dir_fd=here))
+        os.close(os.open(name, NEW_FILE, 0o644, dir_fd=here))
 
 
 def remove_mark(attempt: Attempt, name: str) -> None:

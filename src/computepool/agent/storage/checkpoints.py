@@ -14,16 +14,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed_result
 from computepool.agent.execution.attempts import Attempt, CheckpointState, Stop
 from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
-from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, HubClient, retry
-from computepool.agent.hub_link.identity import UNSIGNED, Identity
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, retry
+from computepool.agent.hub_link.identity import UNSIGNED
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage import checkpoint_folder
@@ -43,15 +42,12 @@ PRINTED_FILE = ".computepool-printed"
 
 @dataclass(eq=False)
 class CheckpointKeeper:
-    client: HubClient
-    identity: Identity
-    cache: ArtifactCache
+    node: Node
     _: KW_ONLY
+    cache: ArtifactCache
     uploader: Uploader
     logs: JobLogs
     sweeper: Sweeper
-    clock: AgentClock
-    limits: AgentLimits
 
     # ------------------------------------------------------------ restoring
     async def restore(self, attempt: Attempt, workdir: Path) -> None:
@@ -61,7 +57,7 @@ class CheckpointKeeper:
             return
         attempt.checkpoints = CheckpointState(known={file.digest for file in files})
         try:
-            async with asyncio.timeout(self.limits.checkpoint_transfer_s):
+            async with asyncio.timeout(self.node.limits.checkpoint_transfer_s):
                 printed = await self._place(files, workdir, folder=attempt.folder_name(RESTORED))
         except TimeoutError as error:
             raise StagingFailed("cannot fetch the checkpoint: it took too long") from error
@@ -85,7 +81,7 @@ class CheckpointKeeper:
             except ComputePoolError as error:
                 raise StagingFailed(f"cannot fetch the checkpoint: {error.detail}") from error
             with os.fdopen(fd, "rb") as source:
-                printed = source.read(self.limits.checkpoint_printed_max)
+                printed = source.read(self.node.limits.checkpoint_printed_max)
         return printed
 
     # ------------------------------------------------------------ saving
@@ -96,7 +92,7 @@ class CheckpointKeeper:
             if before is not None:
                 self._discard(attempt, before)
         started = attempt.started_at
-        ran_ms = 0 if started is None else max(0, int((self.clock.steady() - started) * 1000))
+        ran_ms = 0 if started is None else max(0, int((self.node.clock.steady() - started) * 1000))
         newest = state.pending = replace(lines[-1], ran_ms=ran_ms)
         if newest.host is not None:
             state.move = newest
@@ -111,13 +107,13 @@ class CheckpointKeeper:
         while state.pending is not None and state.pending.host is None and not state.closed:
             line, state.pending = state.pending, None
             checkpoint_folder.add_mark(attempt, WAIT)
-            begun = self.clock.steady()
+            begun = self.node.clock.steady()
             last = state.urgent.is_set()
             await self._try_to_keep(attempt, state, line, last=last)
             if last:
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.limits.checkpoint_gap_s - (self.clock.steady() - begun)):
+                async with asyncio.timeout(self.node.limits.checkpoint_gap_s - (self.node.clock.steady() - begun)):
                     await state.urgent.wait()
             checkpoint_folder.remove_mark(attempt, WAIT)
 
@@ -135,7 +131,7 @@ class CheckpointKeeper:
         workdir = checkpoint_folder.workdir(attempt)
         taken = workdir / _TAKEN.format(f"{attempt.id}-{state.seq}")
         try:
-            async with asyncio.timeout(self.limits.checkpoint_transfer_s):
+            async with asyncio.timeout(self.node.limits.checkpoint_transfer_s):
                 checkpoint_folder.take_over(attempt, line.name, taken.name)
                 files = await self._send_files(taken, state)
                 if line.printed is not None and not attempt.is_function:
@@ -158,7 +154,7 @@ class CheckpointKeeper:
         state.known = {file.digest for file in files}
 
     async def _send_files(self, folder: Path, state: CheckpointState) -> list[OutputRef]:
-        limits = self.limits
+        limits = self.node.limits
         most = min(limits.checkpoint_files_max, OUTPUTS_MAX - 1)
         caps = Caps(files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max)
         collector = OutputCollector(folder, caps)
@@ -202,15 +198,15 @@ class CheckpointKeeper:
             signature=UNSIGNED,
         )
         send = partial(self._send_report, report)
-        return await retry(send, self.client.backoff(), on=TRANSIENT_OR_FULL)
+        return await retry(send, self.node.client.backoff(), on=TRANSIENT_OR_FULL)
 
     async def _send_report(self, report: CheckpointReport) -> CheckpointReply:
         try:
-            return await self.client.checkpoint(self.identity.signed(report))
+            return await self.node.client.checkpoint(self.node.identity.signed(report))
         except BadRequest as error:
             if not compat.is_unknown_host(error, report):
                 raise
-        return await self.client.checkpoint(self.identity.signed(compat.checkpoint(report)))
+        return await self.node.client.checkpoint(self.node.identity.signed(compat.checkpoint(report)))
 
     # ------------------------------------------------------------ result
     def ask_to_save(self, attempt: Attempt) -> bool:
@@ -237,7 +233,7 @@ class CheckpointKeeper:
                 return result if state.move is None else await self._move(attempt, state, result)
             if attempt.stop in (None, Stop.DRAINING) and state.task is not None:
                 state.urgent.set()
-                await asyncio.wait([state.task], timeout=self.limits.checkpoint_grace_s)
+                await asyncio.wait([state.task], timeout=self.node.limits.checkpoint_grace_s)
             return result
         finally:
             await self._clean_up(attempt, state)

@@ -20,10 +20,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
-from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import TRANSIENT, HubClient
-from computepool.agent.hub_link.identity import Identity
-from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.context import Node
+from computepool.agent.hub_link.hub_client import TRANSIENT
+from computepool.agent.sandbox.scratch import opened, remove_tree
 from computepool.agent.storage.artifacts import download, size_of
 from computepool.core.errors import ComputePoolError, Conflict, NotFound, Unavailable
 from computepool.core.words import byte_size
@@ -60,17 +59,14 @@ class NoRoom(Exception):
 class ResultDelivery:
     """Runs one task per group; concurrent transfers are limited across all groups."""
 
-    client: HubClient
-    identity: Identity
-    _: KW_ONLY
+    node: Node
     data_dir: Path
-    limits: AgentLimits
 
     def __post_init__(self) -> None:
         self._home = self.data_dir / HOME
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(self.limits.result_deliveries_max)
-        self._slots = asyncio.Semaphore(self.limits.transfers_max)
+        self._turn = asyncio.Semaphore(self.node.limits.result_deliveries_max)
+        self._slots = asyncio.Semaphore(self.node.limits.transfers_max)
         self._swept = False
 
     def request(self, group_ids: Iterable[str]) -> None:
@@ -108,7 +104,7 @@ class ResultDelivery:
                 remove_tree(leftover)
 
     async def _fetch_until_done(self, group_id: str) -> None:
-        backoff = self.client.backoff()
+        backoff = self.node.client.backoff()
         while True:
             try:
                 async with self._turn:
@@ -125,8 +121,8 @@ class ResultDelivery:
             await asyncio.sleep(delay_s)
 
     async def _fetch(self, group_id: str) -> None:
-        view = await self.client.result_delivery(group_id)
-        if view.summary.id != group_id or view.summary.account_id != self.identity.owner:
+        view = await self.node.client.result_delivery(group_id)
+        if view.summary.id != group_id or view.summary.account_id != self.node.identity.owner:
             raise NotFound("The group does not belong to this node's owner.")
         try:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
@@ -136,13 +132,8 @@ class ResultDelivery:
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
             raise await self._report_problem(group_id, view.round, error) from error
         if reply.recorded:
-            _log.info(
-                "group %s is home: %d results and %d files in %s",
-                view.summary.name,
-                arrival.items,
-                arrival.files,
-                self._home / folder,
-            )
+            name, place = view.summary.name, self._home / folder
+            _log.info("group %s is home: %d results and %d files in %s", name, arrival.items, arrival.files, place)
 
     async def _deliver(
         self, group_id: str, view: ResultDeliveryView, folder: str
@@ -161,14 +152,14 @@ class ResultDelivery:
         # Resolved now: the folder may have been moved since.
         place = str((self._home / folder).resolve()).encode(errors="replace").decode()
         path = place if len(place) <= PATH_MAX else None
-        return await self.client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
+        return await self.node.client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
 
     async def _report_problem(self, group_id: str, round_: int, error: Exception) -> Unavailable:
         """Report the reason to the hub, where people see it. Returns an error that leads to a retry."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}: {error.filename or self._home}"
-        await self.client.delivery_problem(group_id, DeliveryProblem(round=round_, reason=reason[:TEXT_MAX]))
+        await self.node.client.delivery_problem(group_id, DeliveryProblem(round=round_, reason=reason[:TEXT_MAX]))
         return Unavailable(reason)
 
     def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
@@ -194,13 +185,8 @@ class ResultDelivery:
         _log.warning("renamed %s to %s: %s", place, aside.name, why)
 
     async def _pull(self, view: ResultDeliveryView, folder: str) -> ArrivalRequest:
-        pull = _Pull(
-            self.client,
-            self._home / _COMING / f"{view.summary.id}+{view.round}",
-            view=view,
-            slots=self._slots,
-            limits=self.limits,
-        )
+        coming = self._home / _COMING / f"{view.summary.id}+{view.round}"
+        pull = _Pull(self.node, coming, view=view, slots=self._slots)
         arrival = await pull.run(folder=f"{HOME}/{folder}")
         await asyncio.to_thread(_publish, pull.folder, self._home / folder)
         return arrival
@@ -210,12 +196,11 @@ class ResultDelivery:
 class _Pull:
     """One attempt to fetch a group into a folder that may already hold part of it."""
 
-    client: HubClient
+    node: Node
     folder: Path
     _: KW_ONLY
     view: ResultDeliveryView
     slots: asyncio.Semaphore
-    limits: AgentLimits
     items: int = 0
 
     def __post_init__(self) -> None:
@@ -238,7 +223,7 @@ class _Pull:
 
     async def _check_pending(self) -> ResultDeliveryView:
         """Raises NotFound if the group no longer waits for this node, which would make every file seem to be missing."""
-        now = await self.client.result_delivery(self.view.summary.id)
+        now = await self.node.client.result_delivery(self.view.summary.id)
         if now.round != self.view.round:
             raise Unavailable("the group was completed again meanwhile")
         return now
@@ -249,18 +234,18 @@ class _Pull:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def _check_room(self, size: int) -> None:
-        free = shutil.disk_usage(self.folder).free - self.limits.home_spare_bytes
+        free = shutil.disk_usage(self.folder).free - self.node.limits.home_spare_bytes
         if size > free:
             raise NoRoom(
                 f"it needs {byte_size(size)} more, and {byte_size(max(0, free))} are free in {self.folder.parent.parent} "
-                f"({byte_size(self.limits.home_spare_bytes)} are kept free for the node's jobs)"
+                f"({byte_size(self.node.limits.home_spare_bytes)} are kept free for the node's jobs)"
             )
 
     async def _pages(self, group_id: str) -> None:
         after: str | None = None
         with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
             while True:
-                page = await self.client.result_delivery_items(group_id, after=after)
+                page = await self.node.client.result_delivery_items(group_id, after=after)
                 self._check_room(sum(len(item.result or "") for item in page.items))
                 await self._take(page.items, lines)
                 after = page.next
@@ -309,7 +294,7 @@ class _Pull:
             if file.size is not None:
                 self._check_room(file.size - size_of(part))
             try:
-                await download(self.client, file.digest, part, sync=True)
+                await download(self.node.client, file.digest, part, sync=True)
             except NotFound:
                 self._missing.add(file.digest)
                 return
@@ -360,11 +345,8 @@ def _publish(folder: Path, final: Path) -> None:
 
 
 def _sync(path: str | Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_whole(folder: Path, manifest: str) -> bool:

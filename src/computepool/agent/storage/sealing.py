@@ -14,15 +14,9 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.sealing import Seal
 
 _UNSEALED = "the node failed to seal the result, so it did not send it"
-
-
-def seal_of(spec: JobSpec, job_id: str) -> Seal | None:
-    """The recipient's seal; None if the job is not sealed."""
-    return None if spec.seal_to is None else Seal(sealing.public_bytes(spec.seal_to), job_id)
 
 
 @asynccontextmanager
@@ -53,9 +47,8 @@ class FileSection:
         return data
 
 
-def close(result: AttemptResult, spec: JobSpec, job_id: str) -> None:
+def close(result: AttemptResult, seal: Seal | None) -> None:
     """Remove or seal everything readable before the report. A result that is still plain is a bug in the agent."""
-    seal = seal_of(spec, job_id)
     if seal is None:
         return
     result.printed = result.printed_chars = None  # even a digest would let a guess be checked

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from computepool.agent.sandbox.base import OUTPUTS
-from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.scratch import OPEN_FOLDER, opened, remove_tree
 from computepool.agent.sandbox.volumes import clean, unmount
 
 _log = logging.getLogger(__name__)
@@ -61,10 +61,7 @@ class Sweeper:
 
 def _remove_ours(path: str) -> None:
     """Works through a descriptor: a running worker can replace its folder with a link at any time."""
-    here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path, OPEN_FOLDER) as here:
         for name in MADE_BY_US:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(name, dir_fd=here)
-    finally:
-        os.close(here)

@@ -10,8 +10,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, failed_result, result_of_exit
 from computepool.agent.execution.attempts import Attempt, Interrupted
 from computepool.agent.execution.job_logs import OutputSink
@@ -33,15 +32,14 @@ from computepool.protocol.sealing import RESULT, Seal
 
 @dataclass(eq=False)
 class FunctionRunner:
+    node: Node
     pool: WorkerPool
     cache: ArtifactCache
-    uploader: Uploader
     _: KW_ONLY
+    uploader: Uploader
     keeper: CheckpointKeeper
     sink: OutputSink
     sweeper: Sweeper
-    clock: AgentClock
-    limits: AgentLimits
 
     async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         return await self.keeper.finish(attempt, await self._run(attempt, lane))
@@ -126,11 +124,11 @@ class FunctionRunner:
             attempt.kill(Status.CANCELLED)
 
     def _start_clock(self, attempt: Attempt) -> None:
-        attempt.started_at = self.clock.steady()
+        attempt.started_at = self.node.clock.steady()
 
     def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
         """While calls are short, send the next ones ahead to save round trips."""
-        limits = self.limits
+        limits = self.node.limits
         if worker.sent > limits.worker_ahead_max // 2 or lane.fed >= len(lane.waiting) or self.pool.is_expired(worker):
             return
         if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
@@ -194,13 +192,13 @@ class FunctionRunner:
     async def _result_of(
         self, attempt: Attempt, call: Call, reply: CallReply, *, worker: WorkerHandle
     ) -> AttemptResult:
-        now = self.clock.steady()
+        now = self.node.clock.steady()
         # The worker's own measurement counts only up to the time that really passed.
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
         claimed_ms = min(reply.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
         received, sent = (0, 0) if worker.proxy is None else worker.proxy.take_bytes_used()
-        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        seal = attempt.seal
         if reply.kind == RAISED:
             result = failed_result(Reason.EXCEPTION, reply.text)
         elif reply.kind == NO_MEMORY:
@@ -240,7 +238,7 @@ class FunctionRunner:
                 result.result_artifact = await self._send_value(*file)
 
     async def _take_long_value(self, result: AttemptResult, folder: Path, *, seal: Seal | None) -> None:
-        limit = self.limits.result_bytes_max
+        limit = self.node.limits.result_bytes_max
         try:
             for output in OutputCollector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
                 if seal is None and output.size <= RESULT_INLINE_MAX:
@@ -254,14 +252,14 @@ class FunctionRunner:
             self.sweeper.remove(folder)
 
     async def _send_value(self, fd: int, size: int) -> str:
-        if size > self.limits.result_bytes_max:
-            raise OutputRejected(too_large_result(size, self.limits.result_bytes_max))
+        if size > self.node.limits.result_bytes_max:
+            raise OutputRejected(too_large_result(size, self.node.limits.result_bytes_max))
         return await send_file(fd, size, "result.json", uploader=self.uploader)
 
     async def _take_outputs(self, result: AttemptResult, call: Call, folder: Path, *, seal: Seal | None) -> None:
         write = partial(call.on_output, skipped=0)
         try:
-            await take_outputs(folder, result, write, uploader=self.uploader, limits=self.limits, seal=seal)
+            await take_outputs(folder, result, write, uploader=self.uploader, seal=seal)
         finally:
             self.sweeper.remove(folder)
 

@@ -7,8 +7,7 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from computepool.agent.clock import AgentClock
-from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.execution.staging import place_inputs
@@ -25,13 +24,12 @@ _CHANNEL_FD = 3
 
 @dataclass(eq=False)
 class WorkerPool:
+    node: Node
     job_environment: JobEnvironment
     provisions: Provisions
-    cache: ArtifactCache
     _: KW_ONLY
+    cache: ArtifactCache
     folders: WorkFolders
-    clock: AgentClock
-    limits: AgentLimits
 
     def __post_init__(self) -> None:
         self._idle: dict[WorkerKey, list[WorkerHandle]] = {}
@@ -63,23 +61,23 @@ class WorkerPool:
         elif not worker.takes_calls or worker.sent or self.is_expired(worker):
             worker.kill(Status.CANCELLED)
         else:
-            worker.idle_since = self.clock.steady()
+            worker.idle_since = self.node.clock.steady()
             if worker.proxy is not None:
                 worker.proxy.pause()
             self._idle.setdefault(worker.key, []).append(worker)
 
     def is_expired(self, worker: WorkerHandle) -> bool:
         return (
-            worker.served >= self.limits.worker_jobs_max
-            or len(worker.functions) >= self.limits.worker_functions_max
+            worker.served >= self.node.limits.worker_jobs_max
+            or len(worker.functions) >= self.node.limits.worker_functions_max
             or worker.output_size > OUTPUT_FILE_MAX
         )
 
     def patrol(self) -> None:
         """Enforce limits on all workers, and end those that were idle for too long."""
-        oldest_allowed = self.clock.steady() - self.limits.worker_idle_s
+        oldest_allowed = self.node.clock.steady() - self.node.limits.worker_idle_s
         for worker in list(self._all):
-            worker.patrol(self.limits.output_bytes_max + OUTPUT_FILE_MAX)
+            worker.patrol(self.node.limits.output_bytes_max + OUTPUT_FILE_MAX)
         for workers in self._idle.values():
             for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
                 self._retire(worker)
@@ -155,13 +153,13 @@ class WorkerPool:
             files=files,
             workdir=workdir,
             proxy=proxy,
-            clock=self.clock,
+            clock=self.node.clock,
             on_closed=self._on_closed,
         )
 
     def _make_room(self) -> None:
         """End the longest idle worker if there are too many. Busy ones stay: the hub reserved room for them."""
-        if len(self._all) < self.limits.workers_max:
+        if len(self._all) < self.node.limits.workers_max:
             return
         idle = [worker for workers in self._idle.values() for worker in workers]
         if idle:

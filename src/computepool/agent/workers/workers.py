@@ -127,7 +127,6 @@ class WorkerHandle:
 
     @property
     def takes_calls(self) -> bool:
-        """True if it can take calls."""
         return self.ended is None and not self.tampered and self._silent_since is None
 
     @property

@@ -15,6 +15,7 @@ import httpx2
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
+from computepool.agent.context import Node
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.storage.result_delivery import ResultDelivery
@@ -90,7 +91,8 @@ class Home:
     def start(self, limits: AgentLimits = LIMITS) -> None:
         identity = Identity(key=self.node.key, node_id=self.node.node_id, owner=self.owner, hub_keys={}, hub_url=ORIGIN)
         client = HubClient((ORIGIN,), clock=AgentClock(), limits=limits, identity=identity, transport=self.breaking)
-        self.delivery = ResultDelivery(client, identity, data_dir=self.folder, limits=limits)
+        node = Node(client=client, identity=identity, clock=AgentClock(), limits=limits)
+        self.delivery = ResultDelivery(node, self.folder)
 
     async def poll(self) -> list[str]:
         """Begin to fetch the groups that the hub says are waiting, and return them."""

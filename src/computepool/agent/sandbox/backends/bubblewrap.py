@@ -15,10 +15,9 @@ from pathlib import Path
 
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Exit, SandboxError
+from computepool.agent.sandbox.base import MIB, Command, Exit, SandboxError
 from computepool.agent.sandbox.interior import WORK, BoxedSandbox, hidden_files, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
-from computepool.agent.sandbox.sandbox import Command
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, python
 from computepool.agent.sandbox.supervise import Process, read_wait_status, unwrap_signal
 from computepool.core.isolation import Level
@@ -66,7 +65,7 @@ class BubblewrapSandbox(BoxedSandbox):
         def read_ending(wait_status: int) -> Exit:
             return _read_ending(wait_status, status) or self._start_failure(command, node_error=_FAILED)
 
-        process = Process(self._pool, slot, limits=command.limits, workdir=command.workdir, read_ending=read_ending)
+        process = Process(self._pool, slot, command, read_ending=read_ending)
         policy = command.policy
         fds = {**command.streams, **policy.fds, **own}
         argv = [self.program, "--args", str(_ARGS_FD), "--", *command.argv]

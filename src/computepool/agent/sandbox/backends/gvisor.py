@@ -19,9 +19,8 @@ from typing import Any
 from computepool.agent.hardware import driver
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.backends import runsc
-from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.base import Command, Exit, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.interior import WORK, BoxedSandbox
-from computepool.agent.sandbox.sandbox import Command
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.selftest import isolation_evidence
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot
@@ -48,10 +47,8 @@ class GvisorSandbox(BoxedSandbox):
     footprint = Footprint(pids=128, processes=7, pids_each=4, memory_mb=64, limits_inside=True)
     uid_inside = runsc.UID
     process: type[Process] = _GvisorProcess
-    #: Exit code of the program if it could not start the job.
-    not_started = 128
-    #: Exit codes that may also mean that the job never began.
-    ambiguous_codes: tuple[int, ...] = ()
+    not_started = 128  #: exit code of the program if it could not start the job
+    ambiguous_codes: tuple[int, ...] = ()  #: exit codes that may also mean that the job never began
 
     def __init__(self, config: SandboxConfig) -> None:
         self._path, self.program = self._find_program()
@@ -65,8 +62,7 @@ class GvisorSandbox(BoxedSandbox):
             raise SandboxError(
                 f"GPUs are not passed into {self.level.label}: {reason}; lend them at the level namespace"
             )
-        #: The job's bundle and state; removed by its process.
-        folder = self._runs / str(next(_names))
+        folder = self._runs / str(next(_names))  #: the job's bundle and state; removed by its process
         folder.mkdir(mode=0o700)
         try:
             spec = self._configuration(command)
@@ -84,9 +80,7 @@ class GvisorSandbox(BoxedSandbox):
                 found = self._start_failure(command, node_error=_failure(log, policy))
                 return found if ending is None or found.code == ending.code else ending
 
-            process = self.process(
-                self._pool, slot, limits=command.limits, workdir=command.workdir, read_ending=read_ending, folder=folder
-            )
+            process = self.process(self._pool, slot, command, read_ending=read_ending, folder=folder)
             fds = {**command.streams, **self._fds(policy), LOG_FD: log}
             if fds[0] is None:
                 fds[0] = slot.memory_file("stdin", b"")  # Not /dev/null: an older runsc took that for itself.
@@ -103,14 +97,11 @@ class GvisorSandbox(BoxedSandbox):
     def _configuration(self, command: Command) -> dict[str, Any]:
         extra = self._read_only(command.policy)
         return runsc.configuration(
-            command.argv,
+            command,
             self._env(command.policy) | {"PWD": WORK},
             root=runsc.rootfs(self.config.cache_dir, extra),
             read_only={**self._system, **{inside: str(outside) for inside, outside in extra.items()}},
-            workdir=command.workdir,
-            limits=command.limits,
             memory_inside=self.limits_kind == "rlimit",
-            devices=command.policy.gpus,
         )
 
     # ------------------------------------------------------------ specific to runsc

@@ -10,8 +10,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from computepool.agent.sandbox.base import SandboxPolicy
-from computepool.agent.sandbox.sandbox import Command, Sandbox
+from computepool.agent.sandbox.base import Command, SandboxPolicy
+from computepool.agent.sandbox.sandbox import Sandbox
+from computepool.agent.sandbox.scratch import opened
 from computepool.agent.sandbox.slots import Footprint, Slot
 from computepool.agent.sandbox.supervise import Process, read_wait_status
 from computepool.core.isolation import Level
@@ -34,13 +35,10 @@ class ProcessSandbox(Sandbox):
             os.mkdir(tmp, 0o700)
         if slot.uid is not None:
             os.chown(tmp, slot.uid, slot.uid, follow_symlinks=False)
-        process = Process(self._pool, slot, limits=command.limits, workdir=workdir, read_ending=read_wait_status)
-        folder = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        process = Process(self._pool, slot, command, read_ending=read_wait_status)
+        with opened(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
             fds = {**command.streams, **policy.fds}
             slot.start(command.argv, self._env(workdir, policy), fds=fds, cwd=folder, fence=policy.fence)
-        finally:
-            os.close(folder)
         return process
 
     def _env(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:

@@ -10,13 +10,13 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Limits, SandboxError
+from computepool.agent.sandbox.base import MIB, Command, Limits, SandboxError
 from computepool.agent.sandbox.interior import WORK, building, system_links
 
 #: Where scripts/install-runsc.sh puts it for all users. One on PATH comes first if it is new enough.
@@ -46,8 +46,7 @@ _RESERVED_MB = 512
 @dataclass(frozen=True, slots=True)
 class Runsc:
     path: str
-    #: The day of its release, as YYYYMMDD.
-    release: str
+    release: str  #: the day of its release, as YYYYMMDD
 
 
 _FIX = (
@@ -138,17 +137,10 @@ def _mount_point(root: Path, place: str, *, is_file: bool) -> None:
 
 
 def configuration(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    root: Path,
-    read_only: Mapping[str, str],
-    workdir: Path,
-    limits: Limits,
-    memory_inside: bool,
-    devices: Sequence[str] = (),
+    command: Command, env: Mapping[str, str], *, root: Path, read_only: Mapping[str, str], memory_inside: bool
 ) -> dict[str, Any]:
     """config.json of one job. `memory_inside`: no cgroup limits the memory, so each process gets a limit."""
+    limits, workdir, devices = command.limits, command.workdir, command.policy.gpus
     rlimits = {
         "CORE": 0,
         "NOFILE": max(64, limits.open_files),
@@ -165,7 +157,7 @@ def configuration(
         "hostname": "job",
         "process": {
             "user": {"uid": UID, "gid": UID},
-            "args": list(argv),
+            "args": list(command.argv),
             "env": [f"{name}={value}" for name, value in env.items()],
             "cwd": WORK,
             "noNewPrivileges": True,

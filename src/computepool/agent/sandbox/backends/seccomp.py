@@ -80,10 +80,6 @@ _INT = 0xFFFF_FFFF
 _Instruction = tuple[int, int, int, int]
 
 
-def is_supported() -> bool:
-    return platform.machine() in ARCHES
-
-
 def program(machine: str | None = None) -> bytes:
     """The filter for `machine` (default: this one) as an array of struct sock_filter."""
     arch = ARCHES[machine or platform.machine()]

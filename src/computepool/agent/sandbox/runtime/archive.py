@@ -10,6 +10,7 @@ from pathlib import Path
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, runtime
 from computepool.agent.sandbox.runtime.runtime import Runtime, RuntimeRecipe
+from computepool.agent.sandbox.scratch import NEW_FILE
 from computepool.protocol.files import check_name
 
 _DIGEST_LENGTH = 64
@@ -36,7 +37,7 @@ def write(made: Runtime, file: Path) -> None:
 def read(cache_dir: Path, file: Path, recipe: RuntimeRecipe) -> Runtime:
     """Unpack, verify and select a runtime. Raises SandboxError if it is not usable."""
     store = runtime.open_store(cache_dir)
-    with runtime.lock(store), runtime.building_folder(store) as building:
+    with runtime.locked_store(store), runtime.building_folder(store) as building:
         try:
             with tarfile.open(file, "r:") as archive:
                 claimed = _unpack(archive, building)
@@ -81,8 +82,7 @@ def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) 
     content = archive.extractfile(member)
     if content is None:
         raise ValueError(f"{member.name} has no content")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as opened:
+    with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as opened:
         shutil.copyfileobj(content, opened)
         os.fchmod(opened.fileno(), member.mode & 0o755)
     os.utime(path, (member.mtime, member.mtime))

@@ -24,11 +24,9 @@ _CONFIGURED = Path("/etc/ld.so.conf")
 
 @dataclass(frozen=True, slots=True)
 class ElfNeeds:
-    #: The loader that the kernel starts; empty in libraries and in static programs.
-    interpreter: str = ""
+    interpreter: str = ""  #: the loader that the kernel starts; empty in libraries and in static programs
     libraries: tuple[str, ...] = ()
-    #: Folders of libraries that the file itself names.
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  #: folders of libraries that the file itself names
 
 
 def needs(path: Path) -> ElfNeeds | None:

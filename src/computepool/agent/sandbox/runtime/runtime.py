@@ -23,7 +23,7 @@ from typing import Any
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, tree
-from computepool.agent.sandbox.scratch import open_lock, remove_tree
+from computepool.agent.sandbox.scratch import locked, open_lock, remove_tree
 
 #: Where a job finds its Python.
 INSIDE = tree.PYTHON
@@ -41,14 +41,10 @@ _held: dict[Path, int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    #: The tree, on the host.
-    root: Path
-    #: SHA-256 of its manifest.
-    digest: str
-    #: The interpreter was built against libraries of its own, which are in the tree.
-    own_libraries: bool
-    #: Digest of site-packages.
-    packages: str
+    root: Path  #: the tree, on the host
+    digest: str  #: SHA-256 of its manifest
+    own_libraries: bool  #: the interpreter was built against libraries of its own, which are in the tree
+    packages: str  #: digest of site-packages
 
     @property
     def path(self) -> Path:
@@ -90,7 +86,7 @@ class Runtime:
             return load_chosen(store, recipe, (store / CHOSEN).read_text().strip())
         found = _find_made(store, recipe)
         if found is None:
-            with lock(store):
+            with locked_store(store):
                 found = _find_made(store, recipe) or _make(store, recipe, extra=extra, add=add)
         return found
 
@@ -100,8 +96,7 @@ class RuntimeRecipe:
     """Identifies the inputs of a runtime without reading all of them."""
 
     key: str
-    #: What a runtime that was made elsewhere must have in common with this agent.
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  #: what a runtime that was made elsewhere must have in common with this agent
 
     @classmethod
     def of(cls, extra: Mapping[str, Path], add: Sequence[str]) -> RuntimeRecipe:
@@ -177,13 +172,8 @@ def building_folder(store: Path) -> Iterator[Path]:
         remove_tree(folder)
 
 
-@contextlib.contextmanager
-def lock(store: Path) -> Iterator[None]:
-    fd = open_lock(store / ".lock", fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        os.close(fd)
+def locked_store(store: Path) -> contextlib.AbstractContextManager[None]:
+    return locked(store / ".lock", fcntl.LOCK_EX)
 
 
 def hold(store: Path, digest: str) -> None:

@@ -80,8 +80,7 @@ class Tree:
         self._root = root
         #: The host's files that it was made from, without Python's own library: path -> size and time.
         self.sources: dict[str, tuple[int, int]] = {}
-        #: The interpreter was built against libraries of its own, which are in the tree.
-        self.own_libraries = False
+        self.own_libraries = False  #: the interpreter was built against libraries of its own, which are in the tree
         self._search = elf.search_folders()
         self._placed: set[str] = set()
         self._system_library = _library_folder(self._search)

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.selftest import attacks, isolation_evidence
 from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
+from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level
 
 #: Weakest first.
@@ -53,14 +54,34 @@ _FIX = "this is a fault of the sandbox on this machine; please report it with th
 class LevelReport:
     level: Level
     ok: bool
-    #: What the level is made with, or why it does not hold.
-    reason: str
-    #: What the owner can do; empty if ok.
-    fix: str
-    #: cgroup1, cgroup2 or rlimit; empty if the level does not start at all.
-    limits: str
-    #: Attack -> what it achieved; empty if it was held off.
-    attacks: tuple[tuple[str, str], ...] = ()
+    reason: str  #: what the level is made with, or why it does not hold
+    fix: str  #: what the owner can do; empty if ok
+    limits: str  #: cgroup1, cgroup2 or rlimit; empty if the level does not start at all
+    attacks: tuple[tuple[str, str], ...] = ()  #: attack -> what it achieved; empty if it was held off
+
+
+def choose_level(test: Callable[[Level], LevelReport], requested: str, *, cards: bool = False) -> Level:
+    """The first level that passes its test, strongest first: the rest need not be attacked.
+
+    Raises Unavailable, with a fix for the owner, if none passes. `cards`: the node has cards to lend.
+    """
+    failed: list[LevelReport] = []
+    for level in _candidates(cards=cards) if requested == "auto" else [Level.parse(requested)]:
+        report = test(level)
+        if report.ok:
+            return level
+        failed.append(report)
+    details = "; ".join(f"{report.level.label}: {report.reason}. {report.fix}".strip() for report in failed)
+    raise Unavailable(f"This machine cannot provide the sandbox {requested!r} ({details}).")
+
+
+def _candidates(*, cards: bool) -> list[Level]:
+    # Few drivers' cards can be passed into gVisor, and a node with cards is there to lend them.
+    strongest = Level.NAMESPACE if cards else Level.GVISOR
+    levels = [level for level in Level if level <= strongest]
+    # A container comes last among the levels that isolate untrusted jobs: as strong as a namespace, but slower.
+    levels.sort(key=lambda level: (level >= Level.NAMESPACE, level is not Level.CONTAINER, level), reverse=True)
+    return levels
 
 
 def levels(config: SandboxConfig) -> list[LevelReport]:
