@@ -106,7 +106,7 @@ def set_prices(
       pool prices set --file prices.json
     """
     from computepool.protocol.money.credits import PricesRequest
-    from computepool.sdk.jobs.options import validate
+    from computepool.sdk.client.resource import validate
 
     prices = open_pool().prices
     table = _from_file(file) if file is not None else _editable(prices.show())

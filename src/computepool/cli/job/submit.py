@@ -202,7 +202,7 @@ def _submit(
     pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None, key: str | None
 ) -> SubmitReply:
     from computepool.protocol.jobs.jobs import Item
-    from computepool.sdk.jobs.options import validate
+    from computepool.sdk.client.resource import validate
 
     item = validate(Item, key=key)
     group_id = None if group is None else pool.groups.find_or_create(group).id

@@ -26,12 +26,12 @@ from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import each_item, key_of
 from computepool.protocol.values import values
 from computepool.sdk.classes.summary import Message, Summary
+from computepool.sdk.client.resource import validate
 from computepool.sdk.client.sizes import batches
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.notify import group_text, notify as show_notification
-from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
     from computepool.sdk.resources.groups import GroupApi

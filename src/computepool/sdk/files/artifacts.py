@@ -23,7 +23,7 @@ from computepool.protocol.artifacts import (
 )
 from computepool.protocol.jobs.jobs import RESULT_MAX, InputFile
 from computepool.protocol.sealing import MAGIC, RESULT, About, is_sealed
-from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.resource import Resource, validate
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.client.transport import Transport
 from computepool.sdk.errors import (
@@ -36,7 +36,7 @@ from computepool.sdk.errors import (
     Unavailable,
 )
 from computepool.sdk.files import sealing
-from computepool.sdk.jobs.options import Inputs, PathLike, readable_file, validate
+from computepool.sdk.jobs.options import Inputs, PathLike, readable_file
 
 #: Bytes read and written at a time.
 CHUNK_BYTES = 1024 * 1024
@@ -152,8 +152,7 @@ class ArtifactApi(Resource):
     def keep(self, digest: str, *, duration: float | str | None = None) -> ArtifactInfo:
         """Keep a file independently of its jobs: for `duration` (seconds, or "30d"), or until `release`."""
         span_s = None if duration is None else seconds(duration, what="duration")
-        request = validate(KeepRequest, duration_s=span_s)
-        return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
+        return self._put(f"/artifacts/{digest}/keep", ArtifactInfo, KeepRequest, duration_s=span_s)
 
     def release(self, digest: str) -> None:
         """Undo `keep`: the file stays only as long as jobs and uploads need it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, PAYLOAD_MAX, SOURCE_MAX, InputFile, JobSpec, Needs, spec_digest
 from computepool.protocol.jobs.scripts import Script
+from computepool.sdk.client.resource import validate
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
 from computepool.sdk.code.functions import PYTHON, Pickled
@@ -170,7 +171,7 @@ class Submitter:
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
-        request = options.validate(QuoteRequest, **fields)
+        request = validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
     def _quote_spec(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
@@ -292,7 +293,7 @@ class Submitter:
             return self._session
         from computepool.protocol.jobs.groups import GroupRequest
 
-        return self._pool.new_session(options.validate(GroupRequest, name=name, kind=kind))
+        return self._pool.new_session(validate(GroupRequest, name=name, kind=kind))
 
     def _function_needs(self, *pickles: bytes) -> Dependencies:
         found = [data for data in pickles if isinstance(data, Pickled)]

@@ -29,7 +29,6 @@ from computepool.protocol.accounts import (
 from computepool.protocol.hub_keys import HubKeys, followed
 from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.resource import Resource, find_id
-from computepool.sdk.jobs.options import validate
 
 _ALL = 1_000_000
 Accounts: TypeAlias = list[AccountView]
@@ -53,15 +52,13 @@ class AccountApi(Resource):
 
     def sign_in(self, code: str, *, name: str) -> SignInReply:
         """Exchange a one-time code for a new key."""
-        request = validate(SignInRequest, code=code, kind="key", name=name)
-        return self._transport.post("/signin", SignInReply, body=request)
+        return self._post("/signin", SignInReply, SignInRequest, code=code, kind="key", name=name)
 
     def list(self, *, limit: int = 100) -> Accounts:
         return list(self._each("/accounts", AccountPage, lambda page: page.accounts, limit=limit))
 
     def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
-        request = validate(AccountRequest, name=name, roles=None if roles is None else [*roles])
-        return self._transport.post("/accounts", AccountView, body=request)
+        return self._post("/accounts", AccountView, AccountRequest, name=name, roles=roles)
 
     def find(self, word: str) -> AccountView:
         """By name, ID, or ID prefix (admin only)."""
@@ -77,8 +74,7 @@ class AccountApi(Resource):
 
     def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
         """Replace an account's roles (admin only). With an `approval_id` in the reply, a second administrator must approve."""
-        request = validate(RolesRequest, roles=[*roles])
-        return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
+        return self._put(f"/accounts/{account_id}/roles", AccountView, RolesRequest, roles=roles)
 
     def set_quotas(
         self,
@@ -93,14 +89,15 @@ class AccountApi(Resource):
 
         Money is in microcredits, files in bytes, `artifact_keep` in seconds.
         """
-        request = validate(
+        return self._put(
+            f"/accounts/{account_id}/quotas",
+            AccountView,
             QuotaRequest,
             jobs_open_max=jobs_open_max,
             spend_per_day_max=spend_per_day_max,
             artifact_bytes_max=artifact_bytes_max,
             artifact_keep_s=artifact_keep,
         )
-        return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
 
 
 class ApprovalApi(Resource):
@@ -113,8 +110,7 @@ class ApprovalApi(Resource):
         return self._transport.post(f"/approvals/{approval_id}/approve", ApprovalView)
 
     def reject(self, approval_id: str, *, reason: str) -> ApprovalView:
-        request = validate(RefusalRequest, reason=reason)
-        return self._transport.post(f"/approvals/{approval_id}/reject", ApprovalView, body=request)
+        return self._post(f"/approvals/{approval_id}/reject", ApprovalView, RefusalRequest, reason=reason)
 
 
 class KeyApi(Resource):
@@ -134,19 +130,13 @@ class KeyApi(Resource):
         scopes: Sequence[str] | None = None,
     ) -> NewKeyReply:
         """Create a key; only this reply contains it. Scopes: read, submit, provide, account, admin."""
-        request = validate(
-            KeyRequest,
-            name=name,
-            expires_in_s=expires_in,
-            account_id=account_id,
-            scopes=None if scopes is None else [*scopes],
-        )
-        return self._transport.post("/keys", NewKeyReply, body=request)
+        fields = {"name": name, "expires_in_s": expires_in, "account_id": account_id, "scopes": scopes}
+        return self._post("/keys", NewKeyReply, KeyRequest, **fields)
 
     def rotate(self, key_id: str, *, overlap: float = 24 * 3600, expires_in: float | None = None) -> NewKeyReply:
         """Create a key with the same name and scopes; the old one stops working after `overlap` seconds."""
-        request = validate(KeyRotateRequest, overlap_s=overlap, expires_in_s=expires_in)
-        return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
+        path, fields = f"/keys/{key_id}/rotate", {"overlap_s": overlap, "expires_in_s": expires_in}
+        return self._post(path, NewKeyReply, KeyRotateRequest, **fields)
 
     def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:
         """Sign out everywhere. Returns how many keys and sessions were revoked."""

@@ -22,7 +22,6 @@ from computepool.protocol.money.credits import (
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.resource import Resource
 from computepool.sdk.client.transport import Params
-from computepool.sdk.jobs.options import validate
 
 Entries: TypeAlias = list[Entry]
 
@@ -64,14 +63,8 @@ class CreditApi(Resource):
 
     def give(self, account: str, amount: Credits, *, note: str | None = None, paid_in: bool = False) -> TopUpReply:
         """Give an account credits, as a gift or, with `paid_in`, as a recorded payment (admin only)."""
-        request = validate(
-            TopUpRequest,
-            account=account,
-            amount=microcredits(amount, what="amount"),
-            source="bank" if paid_in else "promo",
-            note=note,
-        )
-        return self._transport.post("/credits/top-ups", TopUpReply, body=request)
+        fields = {"amount": microcredits(amount, what="amount"), "source": "bank" if paid_in else "promo", "note": note}
+        return self._post("/credits/top-ups", TopUpReply, TopUpRequest, account=account, **fields)
 
 
 class PriceApi(Resource):

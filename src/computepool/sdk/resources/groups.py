@@ -29,13 +29,12 @@ from computepool.protocol.jobs.unbundling import answers
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
-from computepool.sdk.client.resource import Resource, find_id
+from computepool.sdk.client.resource import Resource, find_id, validate
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
 from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
 from computepool.sdk.files.artifacts import ArtifactApi
 from computepool.sdk.files.sealing import CannotOpen, with_error
-from computepool.sdk.jobs.options import validate
 
 Groups: TypeAlias = list[GroupView]
 Items: TypeAlias = list[GroupItem]
@@ -56,8 +55,8 @@ class GroupApi(Resource):
         self, name: str, *, kind: str = "group", home: str | None = None, return_home: bool = False
     ) -> GroupView:
         """Create a group. `home`: one of your nodes, by ID or name; with `return_home`, it gets the complete results."""
-        request = validate(GroupRequest, name=name, kind=kind, home=home, return_home=return_home or None)
-        return self._transport.post("/groups", GroupView, body=request)
+        fields = {"name": name, "kind": kind, "home": home, "return_home": return_home or None}
+        return self._post("/groups", GroupView, GroupRequest, **fields)
 
     def collector(self, group: str | GroupView) -> Collector:
         """The collector of a group, by ID or name. An ID is not checked until the first call."""
@@ -196,8 +195,7 @@ class GroupApi(Resource):
 
     def return_home(self, group_id: str, *, home: str | None = None, enabled: bool = True) -> GroupView:
         """Request, repeat, redirect or cancel the delivery."""
-        request = validate(ReturnHomeRequest, home=home, enabled=enabled)
-        return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
+        return self._post(f"/groups/{group_id}/return-home", GroupView, ReturnHomeRequest, home=home, enabled=enabled)
 
 
 def _unreadable(result: JobResult | GroupItem, error: Exception) -> ResultUnreadable:

@@ -32,7 +32,6 @@ from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
-from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.checkpoints import CheckpointDetail
@@ -165,8 +164,8 @@ class JobApi(Resource):
         timeout: float | None = None,
     ) -> PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
-        body = validate(PreviewRequest, needs=needs, limit=limit, net=net, labels=labels, timeout_s=timeout)
-        return self._transport.post("/jobs/preview", PreviewView, body=body)
+        fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout}
+        return self._post("/jobs/preview", PreviewView, PreviewRequest, **fields)
 
     def queue(self) -> QueueView:
         from computepool.protocol.jobs.queueing import QueueView

@@ -16,7 +16,6 @@ from computepool.protocol.money.payouts import (
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.resource import Resource
 from computepool.sdk.client.transport import Params
-from computepool.sdk.jobs.options import validate
 
 Payouts: TypeAlias = list[PayoutView]
 
@@ -29,13 +28,8 @@ class PayoutApi(Resource):
 
         >>> pool.payouts.request(500, upi="asha@okaxis")
         """
-        request = validate(
-            PayoutRequest,
-            amount=microcredits(amount, what="amount"),
-            upi=upi,
-            bank=None if bank is None else dict(bank),
-        )
-        return self._transport.post("/payouts", PayoutView, body=request)
+        fields = {"amount": microcredits(amount, what="amount"), "upi": upi, "bank": bank and dict(bank)}
+        return self._post("/payouts", PayoutView, PayoutRequest, **fields)
 
     def list(self, *, limit: int = 100, everybody: bool = False, state: str | None = None) -> Payouts:
         """List payouts, newest first; `everybody` is admin only."""
@@ -58,18 +52,15 @@ class PayoutApi(Resource):
         return self._transport.post(f"/payouts/{payout_id}/approve", PayoutView)
 
     def reject(self, payout_id: str, reason: str) -> PayoutView:
-        request = validate(RejectRequest, reason=reason)
-        return self._transport.post(f"/payouts/{payout_id}/reject", PayoutView, body=request)
+        return self._post(f"/payouts/{payout_id}/reject", PayoutView, RejectRequest, reason=reason)
 
     def mark_paid(self, payout_id: str, reference: str) -> PayoutView:
         """`reference`: the bank's reference for the transfer, from its statement."""
-        request = validate(PaidRequest, reference=reference)
-        return self._transport.post(f"/payouts/{payout_id}/paid", PayoutView, body=request)
+        return self._post(f"/payouts/{payout_id}/paid", PayoutView, PaidRequest, reference=reference)
 
     def mark_failed(self, payout_id: str, reason: str) -> PayoutView:
         """Return the credits. Call this only if the bank certainly did not and will not pay."""
-        request = validate(FailedRequest, reason=reason)
-        return self._transport.post(f"/payouts/{payout_id}/failed", PayoutView, body=request)
+        return self._post(f"/payouts/{payout_id}/failed", PayoutView, FailedRequest, reason=reason)
 
     def export(self) -> str:
         """Payouts to be paid manually, as CSV for the bank."""

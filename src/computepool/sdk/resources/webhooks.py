@@ -21,7 +21,6 @@ from computepool.protocol.webhooks import (
 from computepool.sdk import clock
 from computepool.sdk.client.resource import Resource
 from computepool.sdk.errors import BadRequest
-from computepool.sdk.jobs.options import validate
 
 Webhooks: TypeAlias = list[WebhookView]
 _HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -32,8 +31,7 @@ class WebhookApi(Resource):
         """Send notifications to `url`. The reply holds the secret, which is shown only once."""
         if not url.startswith(("https://", "http://")):
             raise BadRequest("url: pass a complete URL, such as https://example.org/computepool.", field="url")
-        request = validate(WebhookRequest, url=url, events=list(events))
-        return self._transport.post("/webhooks", NewWebhookReply, body=request)
+        return self._post("/webhooks", NewWebhookReply, WebhookRequest, url=url, events=events)
 
     def list(self) -> Webhooks:
         return self._transport.get("/webhooks", WebhookList).webhooks
