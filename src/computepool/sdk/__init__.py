@@ -5,23 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from computepool.sdk.errors import (
+from computepool.core.errors import (
     BadRequest,
-    ChecksumMismatch,
     ComputePoolError,
     Conflict,
     Forbidden,
-    HubUnreachable,
     InsufficientCredits,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from computepool.sdk.errors import (
+    ChecksumMismatch,
+    HubUnreachable,
     JobCancelled,
     JobError,
     JobExpired,
     JobFailed,
-    NotFound,
     ResultUnreadable,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
 )
 
 if TYPE_CHECKING:

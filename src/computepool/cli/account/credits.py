@@ -103,13 +103,9 @@ def statement(
     elif sums:
         _sums(filters)
     else:
-        _list(filters, limit=limit)
-
-
-def _list(filters: dict[str, Any], *, limit: int) -> None:
-    entries = open_pool().credits.statement(limit=limit, **filters)
-    columns = ("NUMBER", "TIME", "KIND", "AMOUNT", "AVAILABLE", "FROM", "TO", "DESCRIPTION")
-    output.show_table(entries, columns, map(_entry, entries), empty="No transfers.")
+        entries = open_pool().credits.statement(limit=limit, **filters)
+        columns = ("NUMBER", "TIME", "KIND", "AMOUNT", "AVAILABLE", "FROM", "TO", "DESCRIPTION")
+        output.show_table(entries, columns, map(_entry, entries), empty="No transfers.")
 
 
 def _entry(entry: Entry) -> tuple[output.Cell, ...]:
@@ -178,7 +174,7 @@ def why(job_id: JobId) -> None:
     if output.printed_json(cost):
         return
     output.write_line(cost.sentence)
-    output.print_table(("", ""), [(line.label, line.text) for line in cost.lines], empty="")
+    output.print_table(("", ""), [(line.label, line.text) for line in cost.lines])
 
 
 @app.command()

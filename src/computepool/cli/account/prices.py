@@ -62,7 +62,7 @@ def _print(table: PriceTableView) -> None:
     )
     rows = [("tier", name, _rate(rate)) for name, rate in sorted(table.tiers.items(), key=lambda one: one[1])]
     rows += [("region", name, _rate(rate)) for name, rate in sorted(table.regions.items())]
-    output.print_table(("", "NAME", "RATE"), rows, empty="")
+    output.print_table(("", "NAME", "RATE"), rows)
 
 
 @app.command()

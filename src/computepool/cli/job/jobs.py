@@ -163,9 +163,8 @@ def show(job_id: JobId) -> None:
         ]
     )
     _show_attempts(job)
-    if job.outputs:
-        rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
-        output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
+    files = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
+    output.print_table(("OUTPUT", "SIZE", "DIGEST"), files)
     if job.corrected is not None:
         _show_corrected(job.corrected)
 
@@ -208,8 +207,6 @@ def checkpoint(
 
 
 def _show_attempts(job: JobDetail) -> None:
-    if not job.tries:
-        return
     rows = [
         (
             attempt.number,
@@ -224,7 +221,7 @@ def _show_attempts(job: JobDetail) -> None:
         for attempt in job.tries
     ]
     columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
-    output.print_table(columns, rows, empty="")
+    output.print_table(columns, rows)
 
 
 def _show_corrected(right: CorrectedResult) -> None:
@@ -232,9 +229,8 @@ def _show_corrected(right: CorrectedResult) -> None:
     if right.result_artifact is not None:
         rows.append(("(result)", "", right.result_artifact))
     if right.result is not None:
-        output.print_table(("CORRECT RESULT",), [(right.result,)], empty="")
-    if rows:
-        output.print_table(("CORRECT OUTPUT", "SIZE", "DIGEST"), rows, empty="")
+        output.print_table(("CORRECT RESULT",), [(right.result,)])
+    output.print_table(("CORRECT OUTPUT", "SIZE", "DIGEST"), rows)
 
 
 def _cost(job: JobDetail) -> str | None:
@@ -349,9 +345,8 @@ def print_why(answer: WhyView) -> None:
     output.write_line(answer.sentence)
     if answer.ahead:
         output.write_line(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
-    if answer.gates:
-        rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
-        output.print_table(("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty="")
+    rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
+    output.print_table(("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows)
     for change in answer.changes:
         output.write_line(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import BadRequest, NotFound
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import LIST_MAX, TEXT_MAX
 from computepool.protocol.jobs.groups import (
@@ -30,10 +31,10 @@ from computepool.sdk.client.resource import validate
 from computepool.sdk.client.sizes import batches
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
-from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.notify import group_text, notify as show_notification
 
 if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
     from computepool.sdk.resources.groups import GroupApi
 
 #: The interval of progress updates is this multiple of the reply time, since counting a huge group is slow.
@@ -44,13 +45,6 @@ _REPORT_BYTES = 4 * 1024 * 1024
 
 Meta = Mapping[str, str | bool | int | float | None] | None
 Keys = Iterable[str] | Mapping[str, Meta]
-
-
-class HasGroups(Protocol):
-    """The part of a Pool that a collector needs."""
-
-    @property
-    def groups(self) -> GroupApi: ...
 
 
 class DrainTimeout(TimeoutError):
@@ -64,7 +58,7 @@ class DrainTimeout(TimeoutError):
 class Collector:
     """`Collector(pool, group_id)`, or `pool.groups.collector(name)`."""
 
-    def __init__(self, pool: HasGroups, group_id: str) -> None:
+    def __init__(self, pool: Pool | GroupApi, group_id: str) -> None:
         self._api = pool.groups
         self.group_id = group_id
 

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from computepool.core.errors import BadRequest
 from computepool.core.ids import is_id
 from computepool.protocol.base import Page
 from computepool.protocol.references import Reference, ReferenceKind
 from computepool.sdk.client.paging import iterate_pages
 from computepool.sdk.client.sizes import SIZES
 from computepool.sdk.client.transport import Params, Transport
-from computepool.sdk.errors import BadRequest
 
 Model = TypeVar("Model", bound=BaseModel)
 PageModel = TypeVar("PageModel", bound=Page)

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from computepool.core.errors import ComputePoolError, Conflict
 from computepool.core.words import counted
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
 from computepool.sdk.client.waiting import WaitWatcher, warn_of_running_map
-from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
+from computepool.sdk.errors import HubUnreachable
 from computepool.sdk.files.sealing import with_error
 from computepool.sdk.jobs.bundles import Feed, Task
 from computepool.sdk.jobs.futures import JobFuture, Reader
@@ -315,7 +316,9 @@ class GroupSession:
             while not batch:
                 batch = self._take_from_queue() or self._take_from_feeds()
                 if not batch:
-                    due_s = self._due_s()
+                    # Until a feed has jobs to send; None if no feed has items.
+                    delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
+                    due_s = min(delays, default=None)
                     if self._closing and due_s is None:
                         break
                     self._to_send.wait(due_s)
@@ -333,11 +336,6 @@ class GroupSession:
             batch.append(self._queue.popleft())
             size += len(entry[1])
         return batch
-
-    def _due_s(self) -> float | None:
-        """How long until a feed has jobs to send; None: no feed has items."""
-        delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
-        return min(delays, default=None)
 
     def _take_from_feeds(self) -> list[Outgoing]:
         """Jobs of the first feed that has some; it then moves to the end of the list."""

@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict, TooLarge, Unavailable
 from computepool.protocol.artifacts import (
     ArtifactInfo,
     ArtifactPage,
@@ -26,15 +27,7 @@ from computepool.protocol.sealing import MAGIC, RESULT, About, is_sealed
 from computepool.sdk.client.resource import Resource, validate
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.client.transport import Transport
-from computepool.sdk.errors import (
-    BadRequest,
-    ChecksumMismatch,
-    ComputePoolError,
-    Conflict,
-    ResultUnreadable,
-    TooLarge,
-    Unavailable,
-)
+from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable
 from computepool.sdk.files import sealing
 from computepool.sdk.jobs.options import Inputs, PathLike, readable_file
 

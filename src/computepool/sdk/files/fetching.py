@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import BadRequest, NotFound
 from computepool.protocol import sealing
 from computepool.protocol.files import file_digest
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary
 from computepool.protocol.jobs.home_folder import MANIFEST, RESULTS, SUMMARY
 from computepool.protocol.sealing import About
-from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.options import PathLike
 
 #: A line for each decrypted file, with the SHA-256 of its sealed and its plain content.

@@ -14,11 +14,12 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX, JobResult
 from computepool.sdk.code import functions
-from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error, raised_error
+from computepool.sdk.errors import JobCancelled, ResultUnreadable, job_error, raised_error
 
 if TYPE_CHECKING:
     from computepool.sdk.client.session import GroupSession, Submission

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs, SubmitRequest
 from computepool.protocol.jobs.spec_rules import check_spec
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.resource import validate
 from computepool.sdk.client.sizes import needs_of, seconds, words
-from computepool.sdk.errors import BadRequest
 from computepool.sdk.files.sealing import recipient
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, PAYLOAD_MAX, SOURCE_MAX, InputFile, JobSpec, Needs, spec_digest
 from computepool.protocol.jobs.scripts import Script
@@ -18,7 +19,6 @@ from computepool.sdk.client.resource import validate
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
 from computepool.sdk.code.functions import PYTHON, Pickled
-from computepool.sdk.errors import BadRequest
 from computepool.sdk.jobs import options
 from computepool.sdk.jobs.options import JobOptions, PathLike, readable_file
 

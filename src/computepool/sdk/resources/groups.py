@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
+from computepool.core.errors import NotFound
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.children import MessagePage, MessageView
 from computepool.protocol.jobs.groups import (
@@ -32,7 +33,7 @@ from computepool.sdk.classes.collector import Collector
 from computepool.sdk.client.resource import Resource, find_id, validate
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
-from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
+from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable, no_longer_kept
 from computepool.sdk.files.artifacts import ArtifactApi
 from computepool.sdk.files.sealing import CannotOpen, with_error
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs.jobs import (
     Item,
@@ -30,7 +31,6 @@ from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.resource import Resource
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice, job_reason
-from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
 
 if TYPE_CHECKING:

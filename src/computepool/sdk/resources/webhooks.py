@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from computepool.core.errors import BadRequest
 from computepool.protocol.webhooks import (
     DEFAULT_EVENTS,
     DeliveryPage,
@@ -20,7 +21,6 @@ from computepool.protocol.webhooks import (
 )
 from computepool.sdk import clock
 from computepool.sdk.client.resource import Resource
-from computepool.sdk.errors import BadRequest
 
 Webhooks: TypeAlias = list[WebhookView]
 _HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
