@@ -18,12 +18,8 @@ from computepool.sdk.client.transport import Params, Transport
 Model = TypeVar("Model", bound=BaseModel)
 PageModel = TypeVar("PageModel", bound=Page)
 Row = TypeVar("Row")
-_PREFIXES = {
-    ReferenceKind.JOB: "job",
-    ReferenceKind.NODE: "node",
-    ReferenceKind.GROUP: "grp",
-    ReferenceKind.ACCOUNT: "acc",
-}
+#: Prefixes of IDs that are not the whole word.
+_PREFIXES = {ReferenceKind.GROUP: "grp", ReferenceKind.ACCOUNT: "acc"}
 #: Options by the field that they set, where removing the suffix "_s" is not enough.
 _AS_WRITTEN = {field: option for option, field in SIZES.items()}
 
@@ -70,6 +66,6 @@ class Resource:
 
 def find_id(transport: Transport, kind: ReferenceKind, word: str) -> str:
     """Resolve an ID, ID prefix, name, or `last`. A complete ID is not checked: the first call with it does that."""
-    if is_id(_PREFIXES[kind], word):
+    if is_id(_PREFIXES.get(kind, kind), word):
         return word
     return transport.get("/find", Reference, params={"kind": kind.value, "word": word}).id
