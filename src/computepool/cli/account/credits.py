@@ -15,7 +15,7 @@ from computepool.sdk.client.sizes import seconds
 from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
-    from computepool.protocol.money.credits import CreditsView, Entry, Leader
+    from computepool.protocol.money.credits import CreditsView, Entry
 
 app = typer.Typer()
 _KINDS = (
@@ -196,12 +196,12 @@ def leaderboard(
         raise typer.BadParameter("credits or hours.", param_hint="--by")
     board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
     columns = ("", "RANK", "NAME", "TIME", "JOBS", "CREDITS")
-    rows = [_leader("lends", one) for one in board.lenders] + [_leader("borrows", one) for one in board.borrowers]
+    rows = [
+        (what, one.rank, one.name, output.span(one.ran_ms), one.jobs, format_credits(one.credits))
+        for what, leaders in (("lends", board.lenders), ("borrows", board.borrowers))
+        for one in leaders
+    ]
     output.show_table(board, columns, rows, empty="No activity in the last 30 days.")
-
-
-def _leader(what: str, one: Leader) -> tuple[output.Cell, ...]:
-    return what, one.rank, one.name, output.span(one.ran_ms), one.jobs, format_credits(one.credits)
 
 
 @app.command()

@@ -13,7 +13,6 @@ from computepool.core.errors import BadRequest
 from computepool.protocol import sealing
 from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.jobs import JobResult, OutputFile
-from computepool.protocol.sealing import About
 from computepool.protocol.values import values
 from computepool.sdk.errors import ResultUnreadable, no_longer_kept
 from computepool.sdk.jobs.options import PathLike
@@ -83,7 +82,7 @@ def fetch(
             yield output, None, error.detail
             continue
         try:
-            about = About(job_id, sealing.OUTPUT, output.name)
+            about = sealing.About(job_id, sealing.OUTPUT, output.name)
             path = pool.artifacts.get(output.digest, target, about=about)
         except OSError as error:
             if error.errno not in _BAD_NAME_ERRORS:

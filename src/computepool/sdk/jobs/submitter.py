@@ -210,7 +210,7 @@ class Submitter:
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Submission, str]:
         """One call of a function, and the JSON of its Item."""
         data = functions.pickle_arguments(args, kwargs)
-        return self.function(fn, arguments=data), self._item(data)
+        return self.function(fn, arguments=data), self.item(data)
 
     def function(self, fn: Callable[..., Any], *, jobs: int | None = 1, arguments: bytes = b"") -> Submission:
         """`jobs`: how many calls share the budget, if known. `arguments`: those of one of the calls."""
@@ -227,11 +227,8 @@ class Submitter:
             self._functions[key] = known
         return known
 
-    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, bundled: int = 1) -> str:
-        return self._item(functions.pickle_arguments(args, kwargs), bundled=bundled)
-
-    def _item(self, data: bytes, *, bundled: int = 1) -> str:
-        """The JSON of one Item, formatted by hand for speed; base64 needs no escaping."""
+    def item(self, data: bytes, *, bundled: int = 1) -> str:
+        """The JSON of one Item with these pickled arguments, formatted by hand for speed; base64 needs no escaping."""
         counted = "" if bundled == 1 else f',"bundled":{bundled}'
         sent = self._pool.artifacts.inline_or_put(data, "payload", name="arguments.pickle", most=PAYLOAD_MAX)
         [(field, text)] = sent.items()
