@@ -95,7 +95,7 @@ class GroupSession:
         self._state = threading.Condition(lock)
         self._to_send = threading.Condition(lock)
         # The lock guards everything below.
-        self._group_id = group_id
+        self.group_id = group_id
         self._queue: deque[Outgoing] = deque()
         self._feeds: list[Feed] = []
         self._sending = 0
@@ -110,10 +110,6 @@ class GroupSession:
         self._downloads = BackgroundThreads("computepool-download", threads=DOWNLOADS_MAX)
         weakref.finalize(self, self._downloads.stop).atexit = False
         self.waits = WaitWatcher(self._transport, self._oldest)
-
-    @property
-    def group_id(self) -> str | None:
-        return self._group_id
 
     @property
     def unfinished(self) -> int:
@@ -271,7 +267,7 @@ class GroupSession:
             self._open.clear()
             self._state.notify_all()
         if not self._abandoned and self._failure is None:
-            warn_of_running_map(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
+            warn_of_running_map(sum(not isinstance(one, JobFuture) for one in receivers), self.group_id)
         closed = HubUnreachable("The connection was closed. The job keeps running; its result stays at the hub.")
         for receiver in receivers:
             if self._abandoned:
@@ -305,9 +301,9 @@ class GroupSession:
                 self._reject(receivers, error)
             except Exception as error:  # noqa: BLE001 - see _run_guarded
                 self._reject(receivers, _unexpected_error(error))
-        if self._abandoned and self._group_id is not None:
+        if self._abandoned and self.group_id is not None:
             with suppress(ComputePoolError):
-                self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
+                self._transport.call("POST", f"/groups/{self.group_id}/cancel", body=b"{}")
 
     def _next_batch(self) -> list[Outgoing]:
         """The next jobs that share a spec, in order; empty when closing."""
@@ -363,13 +359,13 @@ class GroupSession:
         return reply
 
     def _ensure_group(self) -> str:
-        if self._group_id is None:
+        if self.group_id is None:
             assert self._request is not None
             body = self._request.model_dump_json().encode()
             group = self._transport.request(GroupView, "POST", "/groups", body=body, retry_for=OUTAGE_MAX_S)
             with self._state:
-                self._group_id = group.id
-        return self._group_id
+                self.group_id = group.id
+        return self.group_id
 
     def _reject(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
         with self._state:
@@ -422,7 +418,7 @@ class GroupSession:
             return not self._closing
 
     def _results_page(self, retry_for: float) -> ResultPage:
-        path = f"/groups/{self._group_id}/results"
+        path = f"/groups/{self.group_id}/results"
         params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
         wait_s = WAIT_MS / 1000
         return self._transport.request(ResultPage, "GET", path, params=params, wait_s=wait_s, retry_for=retry_for)
