@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from computepool import JobFailed, Pool
+from computepool.core.errors import BadRequest
 from computepool.protocol.sealing import MAGIC
-from computepool.sdk.errors import BadRequest
 from computepool.sdk.files import sealing
 from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from computepool.core.errors import QuotaExceeded
 from computepool.sdk import JobFailed, connect
 from computepool.sdk.client.config import Config, save_config
-from computepool.sdk.errors import QuotaExceeded
 from computepool.testing.processes import RealPool
 from tests.cli.conftest import Run, reply, sign_in
 

@@ -14,11 +14,11 @@ import pytest
 
 from computepool import Collector, connect
 from computepool.cli.job.groups import show_summary
+from computepool.core.errors import NotFound
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary, ItemPage, LocationView
 from computepool.sdk.classes.collector import DrainTimeout
 from computepool.sdk.client.config import Config, save_config
-from computepool.sdk.errors import NotFound
 from computepool.sdk.pool import Pool
 from tests.cli.conftest import Run, reply
 from tests.hub.serving import ServedHub, serving

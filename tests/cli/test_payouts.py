@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import typer
 
+from computepool.core.errors import InsufficientCredits
 from computepool.core.money.money import CREDIT
 from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
 from computepool.sdk import BadRequest, Conflict, Pool
-from computepool.sdk.errors import InsufficientCredits
 from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 from tests.cli.conftest import Run, reply

@@ -103,18 +103,19 @@ def main() -> None:
 
 def report(error: Exception) -> int:
     """Print one sentence to stderr; returns the exit code."""
-    from computepool.sdk import errors
+    from computepool.core import errors
+    from computepool.sdk.errors import HubUnreachable, JobError
 
     sign_in = "" if "login" in str(error) else " Sign in with `pool login`."
     start = " Is it running? Start one here with `pool up`, or sign in to another one with `pool login URL`."
     table: tuple[tuple[type[Exception], str, int], ...] = (  # the first match counts
-        (errors.HubUnreachable, start, EXIT_UNREACHABLE),
+        (HubUnreachable, start, EXIT_UNREACHABLE),
         (errors.Unavailable, "", EXIT_UNREACHABLE),
         (errors.RateLimited, "", EXIT_UNREACHABLE),
         (errors.InsufficientCredits, " Check your balance: pool credits", EXIT_REFUSED),
         (errors.Unauthenticated, sign_in, EXIT_REFUSED),
         (errors.Forbidden, "", EXIT_REFUSED),
-        (errors.JobError, "", EXIT_FAILED),
+        (JobError, "", EXIT_FAILED),
         (errors.ComputePoolError, "", EXIT_USAGE),
     )
     for kind, hint, code in table:

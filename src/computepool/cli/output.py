@@ -80,7 +80,7 @@ def show_fields(value: Printable, fields: Sequence[tuple[str, Cell]]) -> None:
         print_fields(fields)
 
 
-def show_table(value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
+def show_table(value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
     if not printed_json(value):
         print_table(columns, rows, empty=empty)
 
@@ -93,8 +93,8 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
-    """Print aligned columns; tab-separated if the output is not a terminal."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
+    """Print aligned columns; tab-separated if the output is not a terminal. Without rows, prints `empty` on a terminal."""
     listed = [["" if cell is None else _one_line(str(cell)) for cell in row] for row in rows]
     if any(len(row) != len(columns) for row in listed):  # cells would appear under wrong headers
         raise ValueError(f"a table of {len(columns)} columns has a row of another length: {columns}")
@@ -103,7 +103,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
             sys.stdout.write("\t".join(row) + "\n")
         return
     if not listed:
-        write_line(empty)
+        if empty:
+            write_line(empty)
         return
     from rich import box
     from rich.table import Table

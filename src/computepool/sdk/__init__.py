@@ -5,23 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from computepool.sdk.errors import (
+from computepool.core.errors import (
     BadRequest,
-    ChecksumMismatch,
     ComputePoolError,
     Conflict,
     Forbidden,
-    HubUnreachable,
     InsufficientCredits,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from computepool.sdk.errors import (
+    ChecksumMismatch,
+    HubUnreachable,
     JobCancelled,
     JobError,
     JobExpired,
     JobFailed,
-    NotFound,
     ResultUnreadable,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -44,53 +46,14 @@ if TYPE_CHECKING:
 
 # A literal list: type checkers do not evaluate expressions here.
 __all__ = [
-    "AsyncMapRun",
-    "AsyncPool",
-    "BadRequest",
-    "ChecksumMismatch",
-    "Collector",
-    "ComputeJob",
-    "ComputeJobState",
-    "ComputePoolError",
-    "Conflict",
-    "DrainTimeout",
-    "Forbidden",
-    "GroupSubmission",
-    "HubUnreachable",
-    "InsufficientCredits",
-    "JobCancelled",
-    "JobError",
-    "JobExpired",
-    "JobFailed",
-    "JobFuture",
-    "JobOptions",
-    "JobOutcome",
-    "JobReport",
-    "LocalReport",
-    "MapRun",
-    "NotFound",
-    "Pool",
-    "PoolExecutor",
-    "ReportError",
-    "ResultUnreadable",
-    "Submitter",
-    "TooLarge",
-    "Unauthenticated",
-    "Unavailable",
-    "WebhookError",
-    "checkpoint",
-    "connect",
-    "connect_async",
-    "dispatch_to",
-    "job_slice",
-    "outputs",
-    "progress",
-    "restored",
-    "send_to_collector",
-    "stopping",
-    "submit_compute_job_group",
-    "verify_webhook",
-]
+    "AsyncMapRun", "AsyncPool", "BadRequest", "ChecksumMismatch", "Collector", "ComputeJob", "ComputeJobState",
+    "ComputePoolError", "Conflict", "DrainTimeout", "Forbidden", "GroupSubmission", "HubUnreachable",
+    "InsufficientCredits", "JobCancelled", "JobError", "JobExpired", "JobFailed", "JobFuture", "JobOptions",
+    "JobOutcome", "JobReport", "LocalReport", "MapRun", "NotFound", "Pool", "PoolExecutor", "ReportError",
+    "ResultUnreadable", "Submitter", "TooLarge", "Unauthenticated", "Unavailable", "WebhookError", "checkpoint",
+    "connect", "connect_async", "dispatch_to", "job_slice", "outputs", "progress", "restored", "send_to_collector",
+    "stopping", "submit_compute_job_group", "verify_webhook",
+]  # fmt: skip
 
 _MODULES = {
     "classes.collector": ("Collector", "DrainTimeout"),

@@ -21,53 +21,13 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from computepool.core.errors import (
-    ERRORS_BY_CODE,
-    BadRequest,
-    ComputePoolError,
-    Conflict,
-    Forbidden,
-    Gone,
-    InsufficientCredits,
-    InvariantViolation,
-    NotFound,
-    OutOfSpace,
-    QuotaExceeded,
-    RateLimited,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.core.errors import ERRORS_BY_CODE, ComputePoolError, Unavailable
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.plaintext import printable
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import Problem
     from computepool.protocol.jobs.jobs import JobResult
-
-__all__ = [
-    "BadRequest",
-    "ChecksumMismatch",
-    "ComputePoolError",
-    "Conflict",
-    "Forbidden",
-    "Gone",
-    "HubUnreachable",
-    "InsufficientCredits",
-    "InvariantViolation",
-    "JobCancelled",
-    "JobError",
-    "JobExpired",
-    "JobFailed",
-    "NotFound",
-    "OutOfSpace",
-    "QuotaExceeded",
-    "RateLimited",
-    "ResultUnreadable",
-    "TooLarge",
-    "Unauthenticated",
-    "Unavailable",
-]
 
 
 class HubUnreachable(Unavailable):
@@ -161,11 +121,8 @@ def no_longer_kept(job_id: str) -> JobError:
 def raised_error(job_id: str, traceback: str) -> JobError:
     """The failure of one item in a bundle, as if the item had been a job of its own."""
     kind = _failure(_type_in(traceback))
-    error = kind(
-        f"An item of job {job_id} failed: exception\n{printable(traceback)}{_hint(traceback)}",
-        job_id=job_id,
-        reason=Reason.EXCEPTION,
-    )
+    sentence = f"An item of job {job_id} failed: exception\n{printable(traceback)}{_hint(traceback)}"
+    error = kind(sentence, job_id=job_id, reason=Reason.EXCEPTION)
     error.remote_error = traceback
     return error
 
@@ -177,11 +134,11 @@ def missing_package(error: str) -> str | None:
     return None if found is None else found[1]
 
 
-def missing_module_hint(name: str, *, send: str, install: str, folder: Path | None = None) -> str:
+def missing_module_hint(name: str, *, send: str, install: str) -> str:
     """How to make the module available. A name is suggested as a package only if it is not a local module."""
     from computepool.sdk.code import dependencies
 
-    own = dependencies.module_beside(name, folder or Path.cwd())
+    own = dependencies.module_beside(name, Path.cwd())
     if own is not None:
         return f"{own} was not sent with the job; add it with {send.format(str(own))}."
     lacks = "The node has only the standard library and what a job lists; add the package with"

@@ -16,15 +16,9 @@ from unittest import mock
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, Pool, submit_compute_job_group
+from computepool.core.errors import BadRequest, InsufficientCredits, OutOfSpace, QuotaExceeded, RateLimited
 from computepool.sdk.classes import job_groups
-from computepool.sdk.errors import (
-    BadRequest,
-    HubUnreachable,
-    InsufficientCredits,
-    OutOfSpace,
-    QuotaExceeded,
-    RateLimited,
-)
+from computepool.sdk.errors import HubUnreachable
 from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 from tests.sdk.conftest import NODE

@@ -9,9 +9,9 @@ from http.server import ThreadingHTTPServer
 import pytest
 
 from computepool import connect
+from computepool.core.errors import Unauthenticated
 from computepool.sdk.client import transport
 from computepool.sdk.client.config import Config, save_config
-from computepool.sdk.errors import Unauthenticated
 from tests.sdk.http_server import QuietHandler, running
 
 REFUSED = b'{"type":"about:blank","title":"no","status":401,"code":"unauthenticated","detail":"This key was revoked."}'

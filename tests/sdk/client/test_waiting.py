@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from computepool.core.errors import Conflict
 from computepool.protocol.jobs.jobs import Needs
 from computepool.sdk import Pool, connect
 from computepool.sdk.client import waiting
-from computepool.sdk.errors import Conflict
 from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 

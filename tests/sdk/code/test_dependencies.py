@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from computepool import Pool
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs.jobs import JobResult, JobSpec
 from computepool.sdk.code import dependencies
 from computepool.sdk.code.functions import pickle_function
-from computepool.sdk.errors import BadRequest, job_error
+from computepool.sdk.errors import job_error
 from tests.sdk.fake_hub import FakeHub
 
 NUMPY = f"numpy=={np.__version__}"

@@ -18,6 +18,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result
 from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
 from computepool.agent.storage import sealing as node_sealing
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
@@ -25,7 +26,6 @@ from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX
 from computepool.protocol.sealing import CHUNK, ERROR, HEADER, MAGIC, OUTPUT, RESULT, TAG, About, SealError, log_about
 from computepool.sdk import connect
-from computepool.sdk.errors import BadRequest
 from computepool.sdk.files import sealing as keys
 from tests.sdk.http_server import QuietHandler, serving
 

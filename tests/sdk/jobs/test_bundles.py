@@ -11,10 +11,11 @@ from hypothesis import given, strategies as st
 
 import computepool
 from computepool import JobFailed, Pool
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX
-from computepool.sdk.errors import BadRequest, JobCancelled, ResultUnreadable
+from computepool.sdk.errors import JobCancelled, ResultUnreadable
 from computepool.sdk.jobs import bundles as feeds, mapping
 from computepool.sdk.jobs.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
 from tests.sdk.fake_hub import FakeHub

@@ -274,11 +274,9 @@ def create_account(
       pool accounts create lab-7 --role provider
     """
     made = open_pool().accounts.create(name, roles=role or None)
-    if output.printed_json(made):
-        return
-    output.write_line(made.id)
-    output.note(f"Created {made.name} ({', '.join(made.roles)}). Next: pool accounts link {made.name}")
-    if made.approval_id:
+    next_step = f"Created {made.name} ({', '.join(made.roles)}). Next: pool accounts link {made.name}"
+    output.show(made, made.id, hint=next_step)
+    if made.approval_id and not output.as_json():
         output.note(
             f"Its initial credits need approval by a second administrator ({made.approval_id}): pool approvals list"
         )

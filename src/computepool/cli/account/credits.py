@@ -15,7 +15,7 @@ from computepool.sdk.client.sizes import seconds
 from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
-    from computepool.protocol.money.credits import CreditsView, Entry, Leader
+    from computepool.protocol.money.credits import CreditsView, Entry
 
 app = typer.Typer()
 _KINDS = (
@@ -103,13 +103,9 @@ def statement(
     elif sums:
         _sums(filters)
     else:
-        _list(filters, limit=limit)
-
-
-def _list(filters: dict[str, Any], *, limit: int) -> None:
-    entries = open_pool().credits.statement(limit=limit, **filters)
-    columns = ("NUMBER", "TIME", "KIND", "AMOUNT", "AVAILABLE", "FROM", "TO", "DESCRIPTION")
-    output.show_table(entries, columns, map(_entry, entries), empty="No transfers.")
+        entries = open_pool().credits.statement(limit=limit, **filters)
+        columns = ("NUMBER", "TIME", "KIND", "AMOUNT", "AVAILABLE", "FROM", "TO", "DESCRIPTION")
+        output.show_table(entries, columns, map(_entry, entries), empty="No transfers.")
 
 
 def _entry(entry: Entry) -> tuple[output.Cell, ...]:
@@ -178,7 +174,7 @@ def why(job_id: JobId) -> None:
     if output.printed_json(cost):
         return
     output.write_line(cost.sentence)
-    output.print_table(("", ""), [(line.label, line.text) for line in cost.lines], empty="")
+    output.print_table(("", ""), [(line.label, line.text) for line in cost.lines])
 
 
 @app.command()
@@ -200,12 +196,12 @@ def leaderboard(
         raise typer.BadParameter("credits or hours.", param_hint="--by")
     board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
     columns = ("", "RANK", "NAME", "TIME", "JOBS", "CREDITS")
-    rows = [_leader("lends", one) for one in board.lenders] + [_leader("borrows", one) for one in board.borrowers]
+    rows = [
+        (what, one.rank, one.name, output.span(one.ran_ms), one.jobs, format_credits(one.credits))
+        for what, leaders in (("lends", board.lenders), ("borrows", board.borrowers))
+        for one in leaders
+    ]
     output.show_table(board, columns, rows, empty="No activity in the last 30 days.")
-
-
-def _leader(what: str, one: Leader) -> tuple[output.Cell, ...]:
-    return what, one.rank, one.name, output.span(one.ran_ms), one.jobs, format_credits(one.credits)
 
 
 @app.command()

@@ -6,39 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from computepool.cli import output
-from computepool.cli.options import (
-    RETRY_FOR_S,
-    WATCH_RETRY_FOR_S,
-    OfAccount,
-    OfGroup,
-    OfJob,
-    OfNode,
-    Since,
-    accepts,
-    collects,
-    filters,
-    open_pool,
-    option,
-)
+from computepool.cli import options, output
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import EventView
 
 
 _FILTERS = {
-    "action": option(str, None, "Filter by action prefix, such as node., job.failed or key.created."),
-    "q": option(str, "TEXT", "Filter by text in the reason or data, or by ID.", "--search", "-q"),
-    "actor": option(str, None, "Filter by who acted: an account, a node, or `hub`."),
-    "account_id": OfAccount,
-    "job_id": OfJob,
-    "node_id": OfNode,
-    "group_id": OfGroup,
-    "since_ms": Since,
+    "action": options.option(str, None, "Filter by action prefix, such as node., job.failed or key.created."),
+    "q": options.option(str, "TEXT", "Filter by text in the reason or data, or by ID.", "--search", "-q"),
+    "actor": options.option(str, None, "Filter by who acted: an account, a node, or `hub`."),
+    "account_id": options.OfAccount,
+    "job_id": options.OfJob,
+    "node_id": options.OfNode,
+    "group_id": options.OfGroup,
+    "since_ms": options.Since,
 }
 
 
-@accepts(given=collects(_FILTERS)(filters))
+@options.accepts(given=options.collects(_FILTERS)(options.filters))
 def events(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
@@ -68,7 +54,7 @@ def events(
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
         raise typer.BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
-    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if follow else RETRY_FOR_S)
+    pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S if follow else options.RETRY_FOR_S)
     for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **given):
         output.show_line(event, _line(event))
 

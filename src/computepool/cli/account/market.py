@@ -49,13 +49,12 @@ def market(
     if context.invoked_subcommand is not None:
         return
     found = open_pool().market()
-    if output.printed_json(found):
-        return
     if depth:
         rows = [row for zone in found.zones for row in _depth(zone)]
-        output.print_table(_DEPTH, rows, empty="No offers and no demand.")
-        return
-    output.print_table(_ZONES, map(_zone, found.zones), empty="No nodes are online, so there are no prices.")
+        output.show_table(found, _DEPTH, rows, empty="No offers and no demand.")
+    else:
+        empty = "No nodes are online, so there are no prices."
+        output.show_table(found, _ZONES, map(_zone, found.zones), empty=empty)
 
 
 def _zone(zone: ZoneMarket) -> tuple[output.Cell, ...]:
@@ -156,19 +155,15 @@ def floor(
       pool market floor
     """
     if node is not None and price is None and not (default or clear):
-        _show_node_floor(node)
+        pool = open_pool()
+        found = pool.market.earnings(pool.nodes.find(node).id)
+        output.show(
+            found.model_dump(include={"node_id", "name", "floor", "floor_is_default"}),
+            f"{found.name}: {floor_words(found.floor, is_default=found.floor_is_default)}",
+        )
         return
     view = _set_floor(node, price, default=default, clear=clear)
     output.show(view, view.sentence)
-
-
-def _show_node_floor(node: str) -> None:
-    pool = open_pool()
-    found = pool.market.earnings(pool.nodes.find(node).id)
-    output.show(
-        found.model_dump(include={"node_id", "name", "floor", "floor_is_default"}),
-        f"{found.name}: {floor_words(found.floor, is_default=found.floor_is_default)}",
-    )
 
 
 def _set_floor(node: str | None, price: str | None, *, default: str | None, clear: bool) -> FloorView:

@@ -11,6 +11,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import open_pool
 from computepool.core.errors import BadRequest
+from computepool.core.money import bills
 from computepool.core.money.money import format_credits
 from computepool.sdk.client.amounts import microcredits
 
@@ -54,15 +55,15 @@ def _print(table: PriceTableView) -> None:
             ("version", table.version),
             ("economy", table.economy),
             ("base", f"{format_credits(table.base)} per unit-hour"),
-            ("fee", f"{_percent(table.fee_ppm)}, at most {_percent(table.fee_max_ppm)}"),
+            ("fee", f"{bills.percentage(table.fee_ppm)}, at most {bills.percentage(table.fee_max_ppm)}"),
             ("spot price", f"from 1/{table.spot_range} to {table.spot_range} times the reference"),
             ("minimum payout", format_credits(table.payout_min)),
             ("digest", table.digest),
         ]
     )
-    rows = [("tier", name, _rate(rate)) for name, rate in sorted(table.tiers.items(), key=lambda one: one[1])]
-    rows += [("region", name, _rate(rate)) for name, rate in sorted(table.regions.items())]
-    output.print_table(("", "NAME", "RATE"), rows, empty="")
+    rows = [("tier", name, bills.rate(rate)) for name, rate in sorted(table.tiers.items(), key=lambda one: one[1])]
+    rows += [("region", name, bills.rate(rate)) for name, rate in sorted(table.regions.items())]
+    output.print_table(("", "NAME", "RATE"), rows)
 
 
 @app.command()
@@ -106,10 +107,10 @@ def set_prices(
       pool prices set --file prices.json
     """
     from computepool.protocol.money.credits import PricesRequest
-    from computepool.sdk.jobs.options import validate
+    from computepool.sdk.client.resource import validate
 
     prices = open_pool().prices
-    table = _from_file(file) if file is not None else _editable(prices.show())
+    table = _editable(prices.show().model_dump()) if file is None else _from_file(file)
     if base is not None:
         table["base"] = microcredits(base, what="--base")
     if payout_min is not None:
@@ -122,9 +123,8 @@ def set_prices(
     output.show(changed, f"Version {changed.version} of the price table is now in effect.")
 
 
-def _editable(table: PriceTableView) -> dict[str, Any]:
-    whole = table.model_dump()
-    return {name: whole[name] for name in _EDITED} | {"based_on": table.version}
+def _editable(whole: dict[str, Any]) -> dict[str, Any]:
+    return {name: whole[name] for name in _EDITED} | {"based_on": whole.get("based_on", whole.get("version"))}
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -132,9 +132,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     from computepool.sdk.jobs.options import readable_file
 
     try:
-        whole = json_text.loads(readable_file(file, what="--file").read_text())
-        based_on = whole.get("based_on", whole.get("version"))
-        return {name: whole[name] for name in _EDITED} | {"based_on": based_on}
+        return _editable(json_text.loads(readable_file(file, what="--file").read_text()))
     except KeyError as error:
         raise BadRequest(f"{file} has no {error.args[0]}; use `pool prices show --json` as a template.") from None
     except (ValueError, AttributeError, TypeError):
@@ -167,13 +165,3 @@ def _fixed_point(text: str, *, digits: int, decimals: int) -> int | None:
     if not (whole.isdecimal() and (part.isdecimal() or not part) and len(whole) <= digits and len(part) <= decimals):
         return None
     return int(whole + part.ljust(decimals, "0"))
-
-
-def _rate(hundredths: int) -> str:
-    return f"{hundredths // 100}.{hundredths % 100:02d}"
-
-
-def _percent(ppm: int) -> str:
-    whole, part = divmod(ppm, 10_000)
-    digits = f"{part:04d}".rstrip("0")
-    return f"{whole}.{digits} %" if digits else f"{whole} %"

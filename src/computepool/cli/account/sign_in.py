@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,8 +38,8 @@ def login(
         key = _ask()
     if key == "-":
         key = sys.stdin.readline().strip()
-    account, secret = _with_code(address, code) if code else (_check(address, key or ""), key)
-    path = save_config(Config(hub=address, key=secret, hub_keys=_hub_keys(address)))
+    account, config = _sign_in(address, code=code, key=key)
+    path = save_config(config)
     output.show(
         {"hub": address, "account": account.model_dump(mode="json"), "config": str(path)},
         f"Signed in to {address} as {account.name}.",
@@ -99,27 +100,17 @@ def _ask() -> str:
     return answer.strip()
 
 
-def _with_code(address: str, code: str) -> tuple[AccountView, str | None]:
-    from computepool.sdk import connect
-
-    with connect(address, "", retry_for=RETRY_FOR_S) as pool:
-        reply = pool.accounts.sign_in(code, name=f"pool login on {platform.node() or 'a machine'}")
-        return reply.account, reply.key
-
-
-def _hub_keys(address: str) -> dict[str, str]:
-    """The keys that the hub signs receipts with. Signing in does not depend on them."""
+def _sign_in(address: str, *, code: str | None, key: str | None) -> tuple[AccountView, Config]:
+    """The account, and what to store: a new key for the code, or the given key, which is tried out."""
     from computepool.sdk import ComputePoolError, connect
 
-    with connect(address, "", retry_for=RETRY_FOR_S) as pool:
-        try:
-            return pool.accounts.hub_keys()
-        except ComputePoolError:
-            return {}
-
-
-def _check(address: str, key: str) -> AccountView:
-    from computepool.sdk import connect
-
-    with connect(address, key, retry_for=RETRY_FOR_S) as pool:
-        return pool.whoami()
+    with connect(address, "" if code else key, retry_for=RETRY_FOR_S) as pool:
+        if code:
+            reply = pool.accounts.sign_in(code, name=f"pool login on {platform.node() or 'a machine'}")
+            account, key = reply.account, reply.key
+        else:
+            account = pool.whoami()
+        hub_keys: dict[str, str] = {}
+        with suppress(ComputePoolError):  # they are for receipts; signing in does not depend on them
+            hub_keys = pool.accounts.hub_keys()
+    return account, Config(hub=address, key=key, hub_keys=hub_keys)

@@ -51,9 +51,8 @@ def status() -> None:
             ("your jobs", counts or "none unfinished"),
         ]
     )
-    if listed:
-        rows = [(job.id, job.name, job.state, job.node_name, job.status) for job in listed[:_SHOWN_MAX]]
-        output.print_table(("ID", "NAME", "STATE", "NODE", "STATUS"), rows, empty="")
+    rows = [(job.id, job.name, job.state, job.node_name, job.status) for job in listed[:_SHOWN_MAX]]
+    output.print_table(("ID", "NAME", "STATE", "NODE", "STATUS"), rows)
 
 
 def _count(jobs: list[JobView]) -> str:

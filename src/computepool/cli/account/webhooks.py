@@ -41,11 +41,8 @@ def add(
 
     _check_events(event or ())
     made = open_pool().webhooks.add(url, events=event or DEFAULT_EVENTS)
-    if output.printed_json(made):
-        return
-    output.write_line(f"{made.id}: {', '.join(made.events)} to {made.url}")
-    output.write_line(f"Secret (shown only once): {made.secret}")
-    output.note(f"Test it: pool webhooks test {made.id}")
+    text = f"{made.id}: {', '.join(made.events)} to {made.url}\nSecret (shown only once): {made.secret}"
+    output.show(made, text, hint=f"Test it: pool webhooks test {made.id}")
 
 
 def _check_events(names: Sequence[str]) -> None:

@@ -8,16 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 
 from computepool.cli import output
@@ -66,14 +58,20 @@ def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
         screen.close()
 
 
-def _progress_columns() -> tuple[ProgressColumn, ...]:
-    text = TextColumn("{task.description}", markup=False)
-    return SpinnerColumn(), text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+def _progress_columns() -> tuple[progress.ProgressColumn, ...]:
+    text = progress.TextColumn("{task.description}", markup=False)
+    return (
+        progress.SpinnerColumn(),
+        text,
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+    )
 
 
 def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[JobResult]:
     """Show the progress of these jobs until they end; the group may contain others."""
-    bar = Progress(*_progress_columns(), console=Console(stderr=True), disable=not sys.stderr.isatty())
+    bar = progress.Progress(*_progress_columns(), console=Console(stderr=True), disable=not sys.stderr.isatty())
     with bar:
         open_ = set(job_ids)
         ended: list[JobResult] = []
@@ -164,7 +162,7 @@ class _LiveScreen:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
-        self._bar = Progress(*_progress_columns(), console=self._console, transient=True)
+        self._bar = progress.Progress(*_progress_columns(), console=self._console, transient=True)
         self._task = self._bar.add_task("", total=None)
         self._lines = {"stdout": "", "stderr": ""}
         self._last: JobDetail | None = None

@@ -15,9 +15,9 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, Limit, note_if_interrupted, open_pool, pairs
+from computepool.core.errors import BadRequest
 from computepool.core.words import counted
 from computepool.sdk.client.sizes import seconds
-from computepool.sdk.errors import BadRequest
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView
@@ -114,8 +114,6 @@ def show_summary(found: GroupSummary) -> None:
 
 
 def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
-    if not items:
-        return
     rows = [
         (
             item.key or "(no key)",
@@ -126,7 +124,7 @@ def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
         )
         for item in items
     ]
-    output.print_table((title, "JOB", "STATE", "WHY", "FILES"), rows, empty="")
+    output.print_table((title, "JOB", "STATE", "WHY", "FILES"), rows)
     if more:
         output.note("… and more. For the full list: pool group fetch, or the API's /items")
 

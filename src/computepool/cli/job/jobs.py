@@ -8,24 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from computepool.cli import output
+from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
-from computepool.cli.options import (
-    RETRY_FOR_S,
-    WATCH_RETRY_FOR_S,
-    JobId,
-    JobIds,
-    Limit,
-    OfGroup,
-    OfNode,
-    Since,
-    accepts,
-    collects,
-    filters,
-    note_if_interrupted,
-    open_pool,
-    option,
-)
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import format_credits
@@ -54,22 +38,22 @@ app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 
 
 _FILTERS = {
-    "state": option(str, None, "Filter by state: queued, running, succeeded, failed …"),
-    "group_id": OfGroup,
-    "q": option(str, "TEXT", "Filter by text in the name or key.", "--search", "-q"),
-    "kind": option(str, None, "Filter by kind: script, command, function or class."),
-    "node_id": OfNode,
-    "since_ms": Since,
+    "state": options.option(str, None, "Filter by state: queued, running, succeeded, failed …"),
+    "group_id": options.OfGroup,
+    "q": options.option(str, "TEXT", "Filter by text in the name or key.", "--search", "-q"),
+    "kind": options.option(str, None, "Filter by kind: script, command, function or class."),
+    "node_id": options.OfNode,
+    "since_ms": options.Since,
 }
 
 
 @app.command("list")
-@accepts(given=collects(_FILTERS)(filters))
+@options.accepts(given=options.collects(_FILTERS)(options.filters))
 def list_jobs(
     *,
     given: dict[str, Any],
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs (for admins).")] = False,
-    limit: Limit = 30,
+    limit: options.Limit = 30,
 ) -> None:
     """List jobs, newest first.
 
@@ -84,7 +68,9 @@ def list_jobs(
         if name in given and given[name] not in known:
             raise typer.BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
     params = {**given, "all": "false" if mine else None}
-    jobs = [_unsealed(job) for job in raw_rows(open_pool().transport, "/jobs", "jobs", limit=limit, params=params)]
+    jobs = [
+        _unsealed(job) for job in raw_rows(options.open_pool().transport, "/jobs", "jobs", limit=limit, params=params)
+    ]
     # A narrow terminal omits the last ones.
     columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
     output.show_table(jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
@@ -120,7 +106,7 @@ def _remark(job: dict[str, Any]) -> str:
 
 
 @app.command()
-def show(job_id: JobId) -> None:
+def show(job_id: options.JobId) -> None:
     """Show one job in full: requirements, attempts and outputs.
 
     \b
@@ -128,7 +114,7 @@ def show(job_id: JobId) -> None:
       pool jobs show last
       pool jobs show job_01h… --json
     """
-    job = open_pool().jobs.get(job_id)
+    job = options.open_pool().jobs.get(job_id)
     if output.printed_json(job):
         return
     from computepool.sdk.files.sealing import fingerprint
@@ -163,9 +149,8 @@ def show(job_id: JobId) -> None:
         ]
     )
     _show_attempts(job)
-    if job.outputs:
-        rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
-        output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
+    files = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
+    output.print_table(("OUTPUT", "SIZE", "DIGEST"), files)
     if job.corrected is not None:
         _show_corrected(job.corrected)
 
@@ -188,7 +173,9 @@ def _checkpoint_text(saved: CheckpointView) -> str:
 
 @app.command()
 def checkpoint(
-    job_id: JobId, *, out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None
+    job_id: options.JobId,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None,
 ) -> None:
     """Show the checkpoint that an unfinished job would resume from; list or download its files.
 
@@ -199,7 +186,7 @@ def checkpoint(
     """
     from computepool.cli.job.follow import save_outputs
 
-    pool = open_pool()
+    pool = options.open_pool()
     saved = pool.jobs.checkpoint(job_id)
     output.show(saved, f"saved {_checkpoint_text(saved)}")
     if out is not None or not output.as_json():
@@ -208,8 +195,6 @@ def checkpoint(
 
 
 def _show_attempts(job: JobDetail) -> None:
-    if not job.tries:
-        return
     rows = [
         (
             attempt.number,
@@ -224,7 +209,7 @@ def _show_attempts(job: JobDetail) -> None:
         for attempt in job.tries
     ]
     columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
-    output.print_table(columns, rows, empty="")
+    output.print_table(columns, rows)
 
 
 def _show_corrected(right: CorrectedResult) -> None:
@@ -232,9 +217,8 @@ def _show_corrected(right: CorrectedResult) -> None:
     if right.result_artifact is not None:
         rows.append(("(result)", "", right.result_artifact))
     if right.result is not None:
-        output.print_table(("CORRECT RESULT",), [(right.result,)], empty="")
-    if rows:
-        output.print_table(("CORRECT OUTPUT", "SIZE", "DIGEST"), rows, empty="")
+        output.print_table(("CORRECT RESULT",), [(right.result,)])
+    output.print_table(("CORRECT OUTPUT", "SIZE", "DIGEST"), rows)
 
 
 def _cost(job: JobDetail) -> str | None:
@@ -279,7 +263,7 @@ def _run_time(job: JobDetail) -> str:
 
 @app.command()
 def logs(
-    job_id: JobId,
+    job_id: options.JobId,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
 ) -> None:
@@ -295,13 +279,17 @@ def logs(
     """
     from computepool.cli.job.logs import print_logs
 
-    pool = open_pool(retry_for=WATCH_RETRY_FOR_S if follow else RETRY_FOR_S)
-    with note_if_interrupted(f"The job keeps running. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
+    pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S if follow else options.RETRY_FOR_S)
+    with (
+        options.note_if_interrupted(f"The job keeps running. Stop it: pool jobs cancel {job_id}")
+        if follow
+        else nullcontext()
+    ):
         print_logs(pool, job_id, follow=follow)
 
 
 @app.command()
-def cancel(job_ids: JobIds) -> None:
+def cancel(job_ids: options.JobIds) -> None:
     """Cancel jobs. Running jobs are stopped with all their processes.
 
     \b
@@ -310,14 +298,14 @@ def cancel(job_ids: JobIds) -> None:
       pool jobs cancel job_01h…
       pool jobs cancel $(pool jobs list --state queued | cut -f1)
     """
-    pool = open_pool()
+    pool = options.open_pool()
     jobs = [pool.jobs.cancel(job_id) for job_id in job_ids]
     output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs))
 
 
 @app.command()
 def resubmit(
-    job_id: JobId,
+    job_id: options.JobId,
     *,
     today: Annotated[bool, typer.Option("--today", help="Use current prices instead of the original limits.")] = False,
 ) -> None:
@@ -328,19 +316,19 @@ def resubmit(
       pool jobs resubmit job_01h…
       pool jobs wait $(pool jobs resubmit job_01h…)
     """
-    made = open_pool().jobs.resubmit(job_id, terms="today" if today else "same")
+    made = options.open_pool().jobs.resubmit(job_id, terms="today" if today else "same")
     output.show(made, made.job_ids[0])
 
 
 @app.command()
-def why(job_id: JobId) -> None:
+def why(job_id: options.JobId) -> None:
     """Explain the state of a job, and the smallest change that would let it start.
 
     \b
     Examples:
       pool jobs why job_01h…
     """
-    answer = open_pool().jobs.why(job_id)
+    answer = options.open_pool().jobs.why(job_id)
     if not output.printed_json(answer):
         print_why(answer)
 
@@ -349,16 +337,15 @@ def print_why(answer: WhyView) -> None:
     output.write_line(answer.sentence)
     if answer.ahead:
         output.write_line(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
-    if answer.gates:
-        rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
-        output.print_table(("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty="")
+    rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
+    output.print_table(("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows)
     for change in answer.changes:
         output.write_line(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
 
 
 @app.command()
 def wait(
-    job_ids: JobIds,
+    job_ids: options.JobIds,
     *,
     timeout: Annotated[str | None, typer.Option(help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
     notify: Annotated[
@@ -374,7 +361,7 @@ def wait(
     """
     from computepool.sdk.jobs.notify import notify as show_notification
 
-    pool = open_pool(retry_for=WATCH_RETRY_FOR_S)
+    pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S)
     timeout_s = None if timeout is None else seconds(timeout)
     jobs = [pool.jobs.wait(job_id, timeout=timeout_s) for job_id in job_ids]
     if notify:
@@ -386,7 +373,9 @@ def wait(
 
 @app.command()
 def result(
-    job_id: JobId, *, out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None
+    job_id: options.JobId,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None,
 ) -> None:
     """Print the result of a finished job (its return value), and list or download its outputs.
 
@@ -398,7 +387,7 @@ def result(
     from computepool.cli.job.follow import save_outputs
     from computepool.protocol.jobs.unbundling import answers, key_of
 
-    pool = open_pool()
+    pool = options.open_pool()
     try:
         ended = pool.jobs.result_now(job_id)
     except Conflict:

@@ -43,8 +43,7 @@ def mesh(
         output.show_table(found, columns, rows, empty="No node is online.")
     else:
         view = pool.mesh()
-        if not output.printed_json(view):
-            _print_numbers(view)
+        output.show_fields(view, _numbers(view))
 
 
 def _line(item: Activity) -> str:
@@ -52,17 +51,15 @@ def _line(item: Activity) -> str:
     return f"{output.moment(item.at_ms)}  {item.sentence}{price}"
 
 
-def _print_numbers(view: MeshView) -> None:
-    output.print_fields(
-        (
-            ("nodes online", f"{view.nodes_online} of {view.nodes}"),
-            ("cores busy", f"{view.cores_busy:g} of {view.cores:g}"),
-            ("GPUs busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
-            ("jobs running", view.running),
-            ("jobs waiting", view.queued),
-            ("last hour", f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}"),
-        )
-    )
+def _numbers(view: MeshView) -> list[tuple[str, output.Cell]]:
+    return [
+        ("nodes online", f"{view.nodes_online} of {view.nodes}"),
+        ("cores busy", f"{view.cores_busy:g} of {view.cores:g}"),
+        ("GPUs busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
+        ("jobs running", view.running),
+        ("jobs waiting", view.queued),
+        ("last hour", f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}"),
+    ]
 
 
 def usage(job_id: JobId) -> None:
@@ -97,7 +94,7 @@ def _print_attempt(attempt: AttemptUsage) -> None:
         for name, values, unit in columns
         if values
     ]
-    output.print_table(("", "", "LAST", "PEAK"), rows, empty="")
+    output.print_table(("", "", "LAST", "PEAK"), rows)
 
 
 def _fit(values: list[int]) -> list[int]:

@@ -39,12 +39,9 @@ def queue() -> None:
     later = f", {view.delayed} more delayed" if view.delayed else ""
     output.write_line(f"{counted(view.queued, 'job')} waiting{later}.")
     output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Add this machine: pool node start")
-    leases = list(_leases(view))
-    if leases:
-        output.print_table(_LEASES, leases, empty="")
-    if view.waiting:
-        rows = [(row.queued, row.needs, row.able or "none", row.sentence) for row in view.waiting]
-        output.print_table(("JOBS", "REQUIREMENTS", "ELIGIBLE NODES", "REASON"), rows, empty="")
+    output.print_table(_LEASES, _leases(view))
+    rows = [(row.queued, row.needs, row.able or "none", row.sentence) for row in view.waiting]
+    output.print_table(("JOBS", "REQUIREMENTS", "ELIGIBLE NODES", "REASON"), rows)
 
 
 def _node(node: QueueRow) -> tuple[output.Cell, ...]:

@@ -31,7 +31,7 @@ def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[Recei
     receipt = SignedReceipt.model_validate(document).receipt
     return [
         *_signature(document, receipt, trusted),
-        *(found for run in _runs(receipt) for found in _run(receipt, run)),
+        *(found for run in _runs(receipt) for part in (_price, _time, _amounts) for found in part(receipt, run)),
         *_refund(receipt),
         *_transfers(receipt),
         *_chain(receipt.transfers),
@@ -40,12 +40,6 @@ def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[Recei
 
 def _runs(receipt: Receipt) -> list[ReceiptRun]:
     return [receipt, *receipt.confirmed_by, *receipt.continued_from]
-
-
-def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
-    yield from _price(receipt, run)
-    yield from _time(receipt, run)
-    yield from _amounts(run)
 
 
 # the signature
@@ -132,7 +126,7 @@ def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
 # amounts
 
 
-def _amounts(run: ReceiptRun) -> Iterator[ReceiptCheck]:
+def _amounts(_: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     charge = pricing.charge_of(run.price, run.billed_ms)
     yield _either(
         run.charge == charge,
@@ -233,11 +227,11 @@ def _once(rows: list[ReceiptTransfer]) -> bool:
 
 
 def _is_hold(row: ReceiptTransfer, receipt: Receipt) -> bool:
-    own = (ledger.user(receipt.submitter), ledger.owner(receipt.submitter))
+    escrow = ledger.escrow(receipt.submitter)
     return (
         row.tx_key == f"hold:{row.job_id}"
-        and row.debit in own
-        and row.credit == ledger.escrow(receipt.submitter)
+        and row.debit in _own(escrow)
+        and row.credit == escrow
         and row.at_ms <= receipt.accepted_at_ms
     )
 

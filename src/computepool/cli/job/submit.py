@@ -15,9 +15,10 @@ from typer.models import CommandInfo
 
 from computepool.cli import output
 from computepool.cli.options import REST, WATCH_RETRY_FOR_S, accepts, job_options, note_if_interrupted, open_pool
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money.money import format_credits, free_or_reserved
-from computepool.sdk.errors import ComputePoolError, missing_module_hint, missing_package
+from computepool.sdk.errors import missing_module_hint, missing_package
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import JobDetail, JobSpec, SubmitReply
@@ -165,8 +166,7 @@ def print_quote(quote: QuoteView) -> None:
         (zone.tier, zone.region, format_credits(zone.spot), format_credits(zone.price), zone.nodes_now, zone.nodes_able)
         for zone in quote.zones
     ]
-    if rows:
-        output.print_table(("TIER", "REGION", "SPOT", "PRICE/H", "NODES NOW", "NODES ABLE"), rows, empty="")
+    output.print_table(("TIER", "REGION", "SPOT", "PRICE/H", "NODES NOW", "NODES ABLE"), rows)
 
 
 def price_line(quote: QuoteView) -> str:
@@ -202,7 +202,7 @@ def _submit(
     pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None, key: str | None
 ) -> SubmitReply:
     from computepool.protocol.jobs.jobs import Item
-    from computepool.sdk.jobs.options import validate
+    from computepool.sdk.client.resource import validate
 
     item = validate(Item, key=key)
     group_id = None if group is None else pool.groups.find_or_create(group).id

@@ -19,11 +19,11 @@ from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, s
 from computepool.cli.node import codes
 from computepool.cli.node.options import CODE_ENV, start_arguments
 from computepool.cli.options import RETRY_FOR_S, Yes, accepts, collects, confirm, option
-from computepool.core.errors import BadRequest, ComputePoolError, Conflict
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict, Unavailable
 from computepool.protocol.local_address import outgoing_address, url_of
 from computepool.sdk.client.config import data_folder, hub_url, load_config, node_folder, write_private
 from computepool.sdk.client.transport import Transport
-from computepool.sdk.errors import HubUnreachable, Unavailable
+from computepool.sdk.errors import HubUnreachable
 
 PORT = 8765
 LOOPBACK = "127.0.0.1"

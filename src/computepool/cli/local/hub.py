@@ -151,14 +151,11 @@ def rotate_hub_key(*, settings: Settings) -> None:
 
 
 def _show_keys(found: list[dict[str, Any]]) -> None:
-    if output.printed_json(found):
-        return
-
     def when(at_ms: int | None) -> str:
         return "" if at_ms is None else output.moment(at_ms)
 
     rows = [(k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found]
-    output.print_table(("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys.")
+    output.show_table(found, ("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys.")
 
 
 def check_port(host: str, port: int) -> None:

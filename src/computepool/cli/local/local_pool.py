@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from computepool.cli import output
 from computepool.cli.local.children import Child
 from computepool.cli.node.options import CODE_ENV
-from computepool.core.errors import ComputePoolError, Conflict
+from computepool.core.errors import ComputePoolError, Conflict, RateLimited, Unauthenticated, Unavailable
 from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys
-from computepool.sdk.errors import RateLimited, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from rich.status import Status

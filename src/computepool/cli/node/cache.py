@@ -30,9 +30,7 @@ def cache(context: typer.Context, *, data: Data = None) -> None:
 
     found = cache_usage.parts(node_folder(data) / "cache")
     rows = [(p.name, p.files, output.size(p.size), "yes" if p.cleared else "no") for p in found]
-    output.show_table(
-        [asdict(part) for part in found], ("CONTENT", "FILES", "SIZE", "REMOVED BY `clear`"), rows, empty=""
-    )
+    output.show_table([asdict(part) for part in found], ("CONTENT", "FILES", "SIZE", "REMOVED BY `clear`"), rows)
 
 
 @app.command()
@@ -56,10 +54,8 @@ def clear(*, data: Data = None) -> None:
             with main.only_agent(folder):
                 cache_usage.clear(folder / "cache")
     freed: dict[str, Any] = {"freed_bytes": max(0, before - _size(folder)), "left_bytes": _size(folder)}
-    if output.printed_json(freed):
-        return
     left = f"; {output.size(freed['left_bytes'])} in use were kept" if freed["left_bytes"] else ""
-    output.write_line(f"Freed {output.size(freed['freed_bytes'])}{left}.")
+    output.show(freed, f"Freed {output.size(freed['freed_bytes'])}{left}.")
 
 
 def _size(folder: Any) -> int:

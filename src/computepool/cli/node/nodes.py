@@ -195,7 +195,7 @@ def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     checks = check_all(node_options.config_of(given, **where))
     if not output.printed_json([asdict(check) for check in checks]):
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
-        output.print_table(("", "CHECK", "FOUND", "FIX"), rows, empty="")
+        output.print_table(("", "CHECK", "FOUND", "FIX"), rows)
     if any(check.health is Health.FAIL for check in checks):
         raise typer.Exit(1)
 
@@ -300,8 +300,7 @@ def why(node: Node = None, *, data: Data = None) -> None:
     for sentence in filter(None, (answer.sentence, answer.reputation, answer.hardware)):
         output.write_line(sentence)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
-    if rows:
-        output.print_table(("REQUIREMENTS", "WAITING", "WHY NOT HERE"), rows, empty="")
+    output.print_table(("REQUIREMENTS", "WAITING", "WHY NOT HERE"), rows)
 
 
 def _change(word: str, node: str | None, data: Path | None) -> None:

@@ -172,18 +172,12 @@ def check_reset(reset: Sequence[str]) -> set[str]:
 
 def note_kept(config: AgentConfig) -> None:
     if config.kept:
-        output.note(
-            f"Saved options: {as_options(config, config.kept)} "
-            "(pass an option to change it; --reset OPTION restores its default)"
-        )
-
-
-def as_options(config: AgentConfig, fields: tuple[str, ...]) -> str:
-    """The fields as command-line options, such as `--cores 2 --tag studio`."""
-    return shlex.join(word for field in fields for word in _words(field, getattr(config, field)))
+        saved = shlex.join(word for field in config.kept for word in _words(field, getattr(config, field)))
+        output.note(f"Saved options: {saved} (pass an option to change it; --reset OPTION restores its default)")
 
 
 def _words(field: str, value: Any) -> list[str]:
+    """A field as command-line options, such as `--tag studio --tag linux`."""
     flag = flag_of(field)
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]

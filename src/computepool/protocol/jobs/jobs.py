@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason
@@ -58,9 +58,15 @@ ShortText = Annotated[str, StringConstraints(max_length=16_384)]
 PythonVersions = Annotated[
     str, Field(max_length=REQUIREMENT_CHARS_MAX, examples=["3.12", ">=3.12"]), AfterValidator(check_python)
 ]
-
-
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+def _check_level(text: str) -> str:
+    Level.parse(text)
+    return text
+
+
+LevelName = Annotated[str, AfterValidator(_check_level)]
 
 
 class Needs(Request):
@@ -81,14 +87,7 @@ class Needs(Request):
     host: Name | None = None
     mesh_version: Tag | None = None
     python: PythonVersions | None = None
-    isolation: str | None = Field(default=None, examples=["namespace"])
-
-    @field_validator("isolation")
-    @classmethod
-    def _known_level(cls, value: str | None) -> str | None:
-        if value is not None:
-            Level.parse(value)
-        return value
+    isolation: LevelName | None = Field(default=None, examples=["namespace"])
 
     def requirements(self) -> Requirements:
         return Requirements(

@@ -8,20 +8,9 @@ from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.base import Page, Reply
 
 EvidenceKind = Literal[
-    "verified",
-    "unverified",
-    "narrow",
-    "confirmed",
-    "refuted",
-    "padded",
-    "probe_right",
-    "probe_wrong",
-    "pardoned",
-    "node_fault",
-    "lease_lost",
-    "job_fault",
-    "inherited",
-]
+    "verified", "unverified", "narrow", "confirmed", "refuted", "padded", "probe_right", "probe_wrong", "pardoned",
+    "node_fault", "lease_lost", "job_fault", "inherited",
+]  # fmt: skip
 
 
 class EvidenceRow(Reply):

@@ -29,7 +29,7 @@ from computepool.protocol.base import (
     Tag,
     empty_list,
 )
-from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, Usage
+from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
 
@@ -93,19 +93,13 @@ class Profile(Request):
     fetches_python: list[PythonMinor] = Field(default=[], max_length=PYTHONS_MAX)
     #: digest of the tree that jobs see as /usr
     runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = ""
-    isolation: str = "process"  #: the strongest level that passed the node's self-test
+    isolation: LevelName = "process"  #: the strongest level that passed the node's self-test
     #: account ids whose jobs may run without a sandbox; "*" for all
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
-
-    @field_validator("isolation")
-    @classmethod
-    def _known_level(cls, value: str) -> str:
-        Level.parse(value)
-        return value
 
     def tiers(self) -> tuple[str, ...]:
         """The claimed tiers of its cards."""

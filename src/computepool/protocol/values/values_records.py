@@ -155,7 +155,7 @@ class Reader:
         for key, item in fields.items():
             if key not in declared:
                 raise ValueError(f"{name} has no field {key!r} here: it was written by another version of the class")
-            _set(blank, key, item)
+            object.__setattr__(blank, key, item)  # not the __setattr__ of the class, which may refuse or run code
         for key, field in declared.items():
             if key not in fields:
                 _set_default(blank, field)
@@ -241,15 +241,10 @@ def _blank(kind: type) -> Any:
 _PLAIN_GET = object.__dict__["__getattribute__"]
 
 
-def _set(instance: Any, name: str, value: Any) -> None:
-    """Bypasses `__setattr__`, which frozen classes refuse and any class may override."""
-    object.__setattr__(instance, name, value)
-
-
 def _set_default(instance: Any, field: dataclasses.Field[Any]) -> None:
     if field.default is not dataclasses.MISSING:
-        _set(instance, field.name, field.default)
+        object.__setattr__(instance, field.name, field.default)
         return
     for factory in _FACTORIES:
         if field.default_factory is factory:
-            _set(instance, field.name, factory())
+            object.__setattr__(instance, field.name, factory())

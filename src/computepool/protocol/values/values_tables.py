@@ -34,14 +34,14 @@ def pack(value: Any, inner: _Inner) -> Any:
     """None for values that are not from these libraries. Such values exist only if a library is imported."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
-        return _pack_array(value, numpy)
+        return _pack_array(value)
     if pandas is not None and type(value).__module__.partition(".")[0] == "pandas":
         return _pack_pandas(value, pandas, inner)
     return values_arrow.pack(value)
 
 
-def _pack_array(value: Any, numpy: Any) -> dict[str, Any]:
-    dtype = value.dtype
+def _pack_array(value: Any) -> dict[str, Any]:
+    numpy, dtype = importlib.import_module("numpy"), value.dtype
     if dtype.hasobject:
         raise Unsendable(f"numpy array of dtype {dtype} cannot be sent; use a fixed-size dtype")
     descr = numpy.lib.format.dtype_to_descr(dtype)
@@ -87,7 +87,7 @@ def _pack_index(value: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
     if kind is pandas.MultiIndex:
         levels = [inner(level, "level") for level in value.levels]
         numpy = importlib.import_module("numpy")
-        codes = [_pack_array(numpy.asarray(codes), numpy) for codes in value.codes]
+        codes = [_pack_array(numpy.asarray(codes)) for codes in value.codes]
         return {"levels": levels, "codes": codes, "names": inner(list(value.names), "names")}
     body = {"data": _pack_column(value.array, pandas, inner), "name": inner(value.name, "name")}
     freq = getattr(value, "freq", None) if kind in (pandas.DatetimeIndex, pandas.TimedeltaIndex) else None
@@ -105,21 +105,20 @@ def _pack_column(array: Any, pandas: Any, inner: _Inner, *, step: str = "data") 
     if isinstance(dtype, numpy.dtype):
         if dtype.hasobject and dtype.kind == "O":
             return {"$column": {"kind": "object", "items": [inner(item, step) for item in array]}}
-        return _pack_array(numpy.asarray(array), numpy)
+        return _pack_array(numpy.asarray(array))
     for kind, packer in _COLUMNS.items():
         if type(dtype).__name__ == kind and type(dtype).__module__.partition(".")[0] == "pandas":
             return {"$column": packer(array, pandas, inner)}
     if str(dtype) in _NULLABLE:
         values = array.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
-        body = {"values": _pack_array(values, numpy), "mask": _pack_array(array.isna(), numpy)}
+        body = {"values": _pack_array(values), "mask": _pack_array(array.isna())}
         return {"$column": {"kind": "nullable", "dtype": str(dtype), **body}}
     raise Unsendable(f"a pandas column of dtype {dtype} cannot be sent; convert it with astype()")
 
 
 def _pack_zoned(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
-    numpy = importlib.import_module("numpy")
     moments = array.tz_convert(None).to_numpy()
-    return {"kind": "zoned", "data": _pack_array(moments, numpy), "zone": inner(array.dtype.tz, "tz")}
+    return {"kind": "zoned", "data": _pack_array(moments), "zone": inner(array.dtype.tz, "tz")}
 
 
 def _pack_strings(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
@@ -129,8 +128,7 @@ def _pack_strings(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
 
 
 def _pack_categories(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
-    codes = _pack_array(array.codes, importlib.import_module("numpy"))
-    categories = inner(array.categories, "categories")
+    codes, categories = _pack_array(array.codes), inner(array.categories, "categories")
     return {"kind": "category", "codes": codes, "categories": categories, "ordered": bool(array.ordered)}
 
 
@@ -138,8 +136,7 @@ def _pack_periods(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
     freq = str(array.dtype).removeprefix("period[").removesuffix("]")
     if pandas.PeriodDtype(freq) != array.dtype:
         raise Unsendable(f"a pandas column of dtype {array.dtype} cannot be sent")
-    ordinals = _pack_array(array.asi8, importlib.import_module("numpy"))
-    return {"kind": "period", "ordinals": ordinals, "freq": freq}
+    return {"kind": "period", "ordinals": _pack_array(array.asi8), "freq": freq}
 
 
 def _pack_intervals(array: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:

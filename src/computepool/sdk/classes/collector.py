@@ -9,31 +9,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import BadRequest, NotFound
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import LIST_MAX, TEXT_MAX
-from computepool.protocol.jobs.groups import (
-    KEY_RESULT_MAX,
-    ExpectedKey,
-    GroupItem,
-    GroupView,
-    KeyReport,
-    KeyReportsRequest,
-    RegisterKeysRequest,
-)
+from computepool.protocol.jobs import groups as wire
 from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import each_item, key_of
 from computepool.protocol.values import values
 from computepool.sdk.classes.summary import Message, Summary
+from computepool.sdk.client.resource import validate
 from computepool.sdk.client.sizes import batches
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
-from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.notify import group_text, notify as show_notification
-from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
     from computepool.sdk.resources.groups import GroupApi
 
 #: The interval of progress updates is this multiple of the reply time, since counting a huge group is slow.
@@ -44,13 +37,6 @@ _REPORT_BYTES = 4 * 1024 * 1024
 
 Meta = Mapping[str, str | bool | int | float | None] | None
 Keys = Iterable[str] | Mapping[str, Meta]
-
-
-class HasGroups(Protocol):
-    """The part of a Pool that a collector needs."""
-
-    @property
-    def groups(self) -> GroupApi: ...
 
 
 class DrainTimeout(TimeoutError):
@@ -64,7 +50,7 @@ class DrainTimeout(TimeoutError):
 class Collector:
     """`Collector(pool, group_id)`, or `pool.groups.collector(name)`."""
 
-    def __init__(self, pool: HasGroups, group_id: str) -> None:
+    def __init__(self, pool: Pool | GroupApi, group_id: str) -> None:
         self._api = pool.groups
         self.group_id = group_id
 
@@ -82,7 +68,7 @@ class Collector:
     def drain(
         self,
         timeout: float | None = None,
-        progress: Callable[[GroupView], object] | None = None,
+        progress: Callable[[wire.GroupView], object] | None = None,
         *,
         notify: bool = False,
     ) -> Summary:
@@ -121,11 +107,11 @@ class Collector:
         several = [keys] if isinstance(keys, str) else keys
         pairs = several.items() if isinstance(several, Mapping) else ((key, None) for key in several)
         entries = (
-            validate(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)})) for key, meta in pairs
+            validate(wire.ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)})) for key, meta in pairs
         )
         added = 0
         while batch := list(islice(entries, LIST_MAX)):
-            added += self._api.register(self.group_id, RegisterKeysRequest(keys=batch)).added
+            added += self._api.register(self.group_id, wire.RegisterKeysRequest(keys=batch)).added
         return added
 
     def job_result(self, key: str, result: object = None) -> bool:
@@ -139,17 +125,17 @@ class Collector:
     def job_failures(self, errors: Mapping[str, str | BaseException]) -> dict[str, bool]:
         return self.report(_failure(key, error) for key, error in errors.items())
 
-    def report(self, reports: Iterable[KeyReport]) -> dict[str, bool]:
+    def report(self, reports: Iterable[wire.KeyReport]) -> dict[str, bool]:
         """Send several reports; returns which of them were accepted."""
         accepted: dict[str, bool] = {}
         for batch in batches(reports, _length, count_max=LIST_MAX, size_max=_REPORT_BYTES):
-            for reply in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
+            for reply in self._api.report(self.group_id, wire.KeyReportsRequest(reports=batch)).verdicts:
                 if reply.verdict == "unknown":
                     raise NotFound(f"The group does not expect {reply.key!r}; register it first.")
                 accepted[reply.key] = accepted.get(reply.key, False) or reply.verdict == "accepted"
         return accepted
 
-    def return_home(self, home: str | None = None, *, enabled: bool = True) -> GroupView:
+    def return_home(self, home: str | None = None, *, enabled: bool = True) -> wire.GroupView:
         """Deliver everything to one of your nodes once the group is complete; enabled=False cancels delivery."""
         return self._api.return_home(self.group_id, home=home, enabled=enabled)
 
@@ -176,34 +162,34 @@ class Collector:
                 for index, value in self._api.read_each(result):
                     yield key_of(result, index), value
 
-    def items(self, which: str = "all") -> Iterator[GroupItem]:
+    def items(self, which: str = "all") -> Iterator[wire.GroupItem]:
         """Iterate over the jobs and keys of the group: all, results, failures or waiting.
 
         A job with several items of a map yields each of them, unless its result is an artifact; `values` reads that, too.
         """
         return each_item(self._api.items(self.group_id, which=which), which)
 
-    def cancel(self) -> GroupView:
+    def cancel(self) -> wire.GroupView:
         return self._api.cancel(self.group_id)
 
 
-def _success(key: str, result: object) -> KeyReport:
+def _success(key: str, result: object) -> wire.KeyReport:
     try:
         text = values.encode(result)
     except ValueError as error:
         raise BadRequest(f"The result of {key!r} cannot be sent: {error}.") from error
-    if len(text) > KEY_RESULT_MAX:
+    if len(text) > wire.KEY_RESULT_MAX:
         raise BadRequest(
-            f"The result of {key!r} has {len(text)} characters; the limit is {KEY_RESULT_MAX}. "
+            f"The result of {key!r} has {len(text)} characters; the limit is {wire.KEY_RESULT_MAX}. "
             "Upload it with pool.artifacts.put and report its digest."
         )
-    return validate(KeyReport, key=key, outcome="succeeded", result=text)
+    return validate(wire.KeyReport, key=key, outcome="succeeded", result=text)
 
 
-def _failure(key: str, error: str | BaseException) -> KeyReport:
+def _failure(key: str, error: str | BaseException) -> wire.KeyReport:
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return validate(KeyReport, key=key, outcome="failed", error=text[:TEXT_MAX])
+    return validate(wire.KeyReport, key=key, outcome="failed", error=text[:TEXT_MAX])
 
 
-def _length(report: KeyReport) -> int:
+def _length(report: wire.KeyReport) -> int:
     return len(report.result or "") + len(report.error or "")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from computepool.core.errors import BadRequest
 from computepool.protocol.nodes.nodes import NodeView
 from computepool.sdk.client.config import config_path, data_folder
-from computepool.sdk.errors import BadRequest
 from computepool.sdk.resources.nodes import NODES_MAX
 
 if TYPE_CHECKING:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobResult, JobSpec
 from computepool.protocol.values import values
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, placement, run_job
 from computepool.sdk.client.sizes import words
 from computepool.sdk.code import capabilities, functions
-from computepool.sdk.errors import BadRequest, ResultUnreadable
+from computepool.sdk.errors import ResultUnreadable
 from computepool.sdk.jobs import options
 from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.outcome import JobOutcome, read_value
@@ -69,7 +70,10 @@ class Sender:
         named: JobOptions = {"name": self._class.__name__[:200], **capabilities.of_class(self._class), **given}
         dependencies = tuple(words(given.get("dependencies", ())))
         if dependencies not in self._sent:
-            self._sent[dependencies] = self._send(dependencies)
+            run = functools.partial(run_job, self._class, self._classes)
+            pickled = functions.pickle_job_class(run, [self._class, *self._classes], dependencies=dependencies)
+            sent = self._pool.artifacts.inline_or_put(pickled, "function", name="class.pickle", most=SOURCE_MAX)
+            self._sent[dependencies] = sent
         return options.spec(
             named, inputs=inputs, kind=JobKind.CLASS, python=functions.PYTHON, **self._sent[dependencies]
         )
@@ -79,11 +83,6 @@ class Sender:
         data = json.dumps([text]).encode()
         sent = self._pool.artifacts.inline_or_put(data, "payload", name="state.json", most=PAYLOAD_MAX)
         return Item.model_validate({"key": key, **sent})
-
-    def _send(self, dependencies: Iterable[str]) -> dict[str, str]:
-        run = functools.partial(run_job, self._class, self._classes)
-        pickled = functions.pickle_job_class(run, [self._class, *self._classes], dependencies=dependencies)
-        return self._pool.artifacts.inline_or_put(pickled, "function", name="class.pickle", most=SOURCE_MAX)
 
 
 def checked_class(job_class: Any) -> JobClass:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict, TooLarge
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.jobs.groups import GroupView
 from computepool.protocol.jobs.jobs import ITEMS_MAX, Item, JobSpec
@@ -23,7 +25,6 @@ from computepool.sdk.classes.job_classes import JobClass, JobReport, Sender
 from computepool.sdk.classes.summary import Summary
 from computepool.sdk.client.session import BATCH_BYTES_MAX
 from computepool.sdk.client.sizes import batches
-from computepool.sdk.errors import BadRequest, ComputePoolError, Conflict, TooLarge
 from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.submitter import Submitter
 
@@ -91,7 +92,10 @@ def submit_compute_job_group(
     sender.spec(options)  # raises errors that concern all states before there is a group
     known = None if group_id is None else pool.groups.get(group_id)
     target = _home(pool, keyed, home=home, known=known, required=return_home_when_complete)
-    texts = {state.job_key: job_classes.state_text(state) for state in _with_home(keyed, target)}
+    for state in keyed:  # so that jobs can dispatch to it
+        if target.name and not state.home_host_name:
+            object.__setattr__(state, "home_host_name", target.name)
+    texts = {state.job_key: job_classes.state_text(state) for state in keyed}
     submission = _Submission(pool, work, sender, options=options, count=len(keyed))
     group = known or pool.groups.create(name, home=target.id, return_home=return_home_when_complete)
     _warn_if_only_home(pool, keyed, target)
@@ -126,14 +130,6 @@ def _home(
         return _Home(id=known.home.node_id, name=known.home.node_name)
     node = find_home(pool, home, named=[state.home_host_name for state in states], required=required)
     return _Home() if node is None else _Home(id=node.id, name=node.name)
-
-
-def _with_home(states: Sequence[ComputeJobState], home: _Home) -> Sequence[ComputeJobState]:
-    """Store the home's name in the states, so that jobs can dispatch to it."""
-    for state in states:
-        if home.name and not state.home_host_name:
-            object.__setattr__(state, "home_host_name", home.name)
-    return states
 
 
 def _warn_if_only_home(pool: Pool, states: Sequence[ComputeJobState], home: _Home) -> None:
@@ -245,11 +241,9 @@ def _assign_keys(job_class: JobClass, states: list[ComputeJobState]) -> list[Com
     if not states:
         raise BadRequest("states: the list is empty.")
     job_classes.checked_class(job_class)
-    taken: dict[str, int] = {}
     for state in states:
         job_classes.check_state(job_class, state)
-        if state.job_key:
-            taken[state.job_key] = taken.get(state.job_key, 0) + 1
+    taken = Counter(state.job_key for state in states if state.job_key)
     if twice := sorted(key for key, count in taken.items() if count > 1):
         shown = ", ".join(repr(key) for key in twice[:_NAMES_SHOWN])
         raise BadRequest(f"Two states have the same job_key: {shown}. A key must be unique within a group.")
@@ -258,16 +252,13 @@ def _assign_keys(job_class: JobClass, states: list[ComputeJobState]) -> list[Com
     for number, state in enumerate(states, start=1):
         own = copy.copy(state)
         if not own.job_key:
-            object.__setattr__(own, "job_key", _unused_key(f"job-{number:0{width}}", taken))
+            key = f"job-{number:0{width}}"
+            while key in taken:
+                key += "-more"
+            taken[key] = 1
+            object.__setattr__(own, "job_key", key)
         keyed.append(own)
     return keyed
-
-
-def _unused_key(key: str, taken: dict[str, int]) -> str:
-    while key in taken:
-        key += "-more"
-    taken[key] = 1
-    return key
 
 
 def _by_options(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +50,9 @@ class ByKey(Mapping[str, Any]):
         return dict(self._read())
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message from a running job."""
+class Message(MessageView):
+    """A message from a running job; `messages(after=number)` continues from it."""
 
-    number: int  #: within its group; `messages(after=number)` continues from here
-    job_id: str
-    key: str | None
-    attempt: int  #: the attempt of the job that sent it
-    seq: int  #: among the messages and submissions of that attempt
-    at_ms: int
     value: Any
 
     @classmethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from computepool.core.errors import BadRequest
 from computepool.core.money.money import parse_credits
-from computepool.sdk.errors import BadRequest
 
 #: "2.5", 2 or Decimal("2.5"): credits, not microcredits.
 Credits = str | int | Decimal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from computepool.core.errors import ComputePoolError
 from computepool.sdk.client.transport import PAGE_MAX, Params, Transport
-from computepool.sdk.errors import ComputePoolError
 
 Row = TypeVar("Row")
 

@@ -1,24 +1,40 @@
-"""Base class of `pool.nodes`, `pool.jobs` and the like; and the lookup of names and ID prefixes."""
+"""Base class of `pool.nodes`, `pool.jobs` and the like; validation of requests; and the lookup of names and ID prefixes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from computepool.core.errors import BadRequest
 from computepool.core.ids import is_id
 from computepool.protocol.base import Page
 from computepool.protocol.references import Reference, ReferenceKind
 from computepool.sdk.client.paging import iterate_pages
+from computepool.sdk.client.sizes import SIZES
 from computepool.sdk.client.transport import Params, Transport
 
+Model = TypeVar("Model", bound=BaseModel)
 PageModel = TypeVar("PageModel", bound=Page)
 Row = TypeVar("Row")
-_PREFIXES = {
-    ReferenceKind.JOB: "job",
-    ReferenceKind.NODE: "node",
-    ReferenceKind.GROUP: "grp",
-    ReferenceKind.ACCOUNT: "acc",
-}
+#: Prefixes of IDs that are not the whole word.
+_PREFIXES = {ReferenceKind.GROUP: "grp", ReferenceKind.ACCOUNT: "acc"}
+#: Options by the field that they set, where removing the suffix "_s" is not enough.
+_AS_WRITTEN = {field: option for option, field in SIZES.items()}
+
+
+def validate(model: type[Model], **fields: Any) -> Model:
+    """The model, or a BadRequest that names the field as the user wrote it."""
+    try:
+        return model(**{name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        if not field:  # the message concerns several fields and names them
+            raise BadRequest(f"{message[:1].upper()}{message[1:]}.") from error
+        raise BadRequest(f"{_AS_WRITTEN.get(field) or field.removesuffix('_s')}: {message}", field=field) from error
 
 
 class Resource:
@@ -41,9 +57,15 @@ class Resource:
 
         return iterate_pages(fetch_page, limit=limit, after=after)
 
+    def _post(self, path: str, reply: type[Model], request: type[BaseModel], /, **fields: Any) -> Model:
+        return self._transport.post(path, reply, body=validate(request, **fields))
+
+    def _put(self, path: str, reply: type[Model], request: type[BaseModel], /, **fields: Any) -> Model:
+        return self._transport.put(path, reply, body=validate(request, **fields))
+
 
 def find_id(transport: Transport, kind: ReferenceKind, word: str) -> str:
     """Resolve an ID, ID prefix, name, or `last`. A complete ID is not checked: the first call with it does that."""
-    if is_id(_PREFIXES[kind], word):
+    if is_id(_PREFIXES.get(kind, kind), word):
         return word
     return transport.get("/find", Reference, params={"kind": kind.value, "word": word}).id

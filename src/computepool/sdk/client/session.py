@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from computepool.core.errors import ComputePoolError, Conflict
 from computepool.core.words import counted
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
 from computepool.sdk.client.waiting import WaitWatcher, warn_of_running_map
-from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
+from computepool.sdk.errors import HubUnreachable
 from computepool.sdk.files.sealing import with_error
 from computepool.sdk.jobs.bundles import Feed, Task
 from computepool.sdk.jobs.futures import JobFuture, Reader
@@ -94,7 +95,7 @@ class GroupSession:
         self._state = threading.Condition(lock)
         self._to_send = threading.Condition(lock)
         # The lock guards everything below.
-        self._group_id = group_id
+        self.group_id = group_id
         self._queue: deque[Outgoing] = deque()
         self._feeds: list[Feed] = []
         self._sending = 0
@@ -109,10 +110,6 @@ class GroupSession:
         self._downloads = BackgroundThreads("computepool-download", threads=DOWNLOADS_MAX)
         weakref.finalize(self, self._downloads.stop).atexit = False
         self.waits = WaitWatcher(self._transport, self._oldest)
-
-    @property
-    def group_id(self) -> str | None:
-        return self._group_id
 
     @property
     def unfinished(self) -> int:
@@ -270,7 +267,7 @@ class GroupSession:
             self._open.clear()
             self._state.notify_all()
         if not self._abandoned and self._failure is None:
-            warn_of_running_map(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
+            warn_of_running_map(sum(not isinstance(one, JobFuture) for one in receivers), self.group_id)
         closed = HubUnreachable("The connection was closed. The job keeps running; its result stays at the hub.")
         for receiver in receivers:
             if self._abandoned:
@@ -304,9 +301,9 @@ class GroupSession:
                 self._reject(receivers, error)
             except Exception as error:  # noqa: BLE001 - see _run_guarded
                 self._reject(receivers, _unexpected_error(error))
-        if self._abandoned and self._group_id is not None:
+        if self._abandoned and self.group_id is not None:
             with suppress(ComputePoolError):
-                self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
+                self._transport.call("POST", f"/groups/{self.group_id}/cancel", body=b"{}")
 
     def _next_batch(self) -> list[Outgoing]:
         """The next jobs that share a spec, in order; empty when closing."""
@@ -315,7 +312,9 @@ class GroupSession:
             while not batch:
                 batch = self._take_from_queue() or self._take_from_feeds()
                 if not batch:
-                    due_s = self._due_s()
+                    # Until a feed has jobs to send; None if no feed has items.
+                    delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
+                    due_s = min(delays, default=None)
                     if self._closing and due_s is None:
                         break
                     self._to_send.wait(due_s)
@@ -333,11 +332,6 @@ class GroupSession:
             batch.append(self._queue.popleft())
             size += len(entry[1])
         return batch
-
-    def _due_s(self) -> float | None:
-        """How long until a feed has jobs to send; None: no feed has items."""
-        delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
-        return min(delays, default=None)
 
     def _take_from_feeds(self) -> list[Outgoing]:
         """Jobs of the first feed that has some; it then moves to the end of the list."""
@@ -365,13 +359,13 @@ class GroupSession:
         return reply
 
     def _ensure_group(self) -> str:
-        if self._group_id is None:
+        if self.group_id is None:
             assert self._request is not None
             body = self._request.model_dump_json().encode()
             group = self._transport.request(GroupView, "POST", "/groups", body=body, retry_for=OUTAGE_MAX_S)
             with self._state:
-                self._group_id = group.id
-        return self._group_id
+                self.group_id = group.id
+        return self.group_id
 
     def _reject(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
         with self._state:
@@ -424,7 +418,7 @@ class GroupSession:
             return not self._closing
 
     def _results_page(self, retry_for: float) -> ResultPage:
-        path = f"/groups/{self._group_id}/results"
+        path = f"/groups/{self.group_id}/results"
         params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
         wait_s = WAIT_MS / 1000
         return self._transport.request(ResultPage, "GET", path, params=params, wait_s=wait_s, retry_for=retry_for)

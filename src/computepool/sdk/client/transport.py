@@ -19,16 +19,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from computepool.core.backoff import doubled
+from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
 from computepool.core.plaintext import printable
 from computepool.sdk.client.plain_http import CONNECTION_ERRORS, PlainClient, PlainReply
-from computepool.sdk.errors import (
-    ComputePoolError,
-    HubUnreachable,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-    hub_error,
-)
+from computepool.sdk.errors import HubUnreachable, hub_error
 
 if TYPE_CHECKING:
     import httpx2

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.plaintext import printable
 from computepool.core.words import counted
 from computepool.protocol.jobs.jobs import JobPage, WhyView
 from computepool.sdk.client.transport import Params, Transport
-from computepool.sdk.errors import ComputePoolError
 
 #: Seconds until the first explanation; 0 turns them off.
 NOTICE_ENV = "COMPUTEPOOL_NOTICE_S"

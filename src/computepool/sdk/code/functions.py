@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from computepool.core.errors import BadRequest
 from computepool.sdk.code import own_modules
 from computepool.sdk.code.source_lines import cell_content, names_in
-from computepool.sdk.errors import BadRequest
 
 FUNCTIONS_CACHED_MAX = 128
 #: Pickles of code can only be loaded by the same Python version.

@@ -13,10 +13,10 @@ from typing import Any
 
 import cloudpickle
 
+from computepool.core.errors import BadRequest
 from computepool.sdk.code import imports, own_modules
 from computepool.sdk.code.functions import Pickled, lock
 from computepool.sdk.code.source_lines import SourceLines
-from computepool.sdk.errors import BadRequest
 
 
 def by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> Pickled:

@@ -13,30 +13,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from computepool.protocol.artifacts import (
-    ArtifactInfo,
-    ArtifactPage,
-    ArtifactView,
-    KeepRequest,
-    StorageView,
-    UploadState,
-)
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict, TooLarge, Unavailable
+from computepool.protocol import artifacts as wire
 from computepool.protocol.jobs.jobs import RESULT_MAX, InputFile
 from computepool.protocol.sealing import MAGIC, RESULT, About, is_sealed
-from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.resource import Resource, validate
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.client.transport import Transport
-from computepool.sdk.errors import (
-    BadRequest,
-    ChecksumMismatch,
-    ComputePoolError,
-    Conflict,
-    ResultUnreadable,
-    TooLarge,
-    Unavailable,
-)
+from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable
 from computepool.sdk.files import sealing
-from computepool.sdk.jobs.options import Inputs, PathLike, readable_file, validate
+from computepool.sdk.jobs.options import Inputs, PathLike, readable_file
 
 #: Bytes read and written at a time.
 CHUNK_BYTES = 1024 * 1024
@@ -51,7 +37,7 @@ _NAME_BYTES_MAX = 200
 
 #: Called with the bytes transferred and the total.
 Progress: TypeAlias = Callable[[int, int], None]
-Artifacts: TypeAlias = list[ArtifactView]
+Artifacts: TypeAlias = list[wire.ArtifactView]
 
 
 class ArtifactApi(Resource):
@@ -142,21 +128,22 @@ class ArtifactApi(Resource):
 
     def list(self, *, job_id: str | None = None, limit: int = 100) -> Artifacts:
         params = {"job_id": job_id}
-        return list(self._each("/artifacts", ArtifactPage, lambda page: page.artifacts, limit=limit, params=params))
+        return list(
+            self._each("/artifacts", wire.ArtifactPage, lambda page: page.artifacts, limit=limit, params=params)
+        )
 
-    def info(self, digest: str) -> ArtifactInfo:
+    def info(self, digest: str) -> wire.ArtifactInfo:
         """References to the file, how long it is kept, and whether it is complete."""
-        return self._transport.get(f"/artifacts/{digest}/info", ArtifactInfo)
+        return self._transport.get(f"/artifacts/{digest}/info", wire.ArtifactInfo)
 
-    def storage(self) -> StorageView:
+    def storage(self) -> wire.StorageView:
         """Storage used by your account, and its quota."""
-        return self._transport.get("/storage", StorageView)
+        return self._transport.get("/storage", wire.StorageView)
 
-    def keep(self, digest: str, *, duration: float | str | None = None) -> ArtifactInfo:
+    def keep(self, digest: str, *, duration: float | str | None = None) -> wire.ArtifactInfo:
         """Keep a file independently of its jobs: for `duration` (seconds, or "30d"), or until `release`."""
         span_s = None if duration is None else seconds(duration, what="duration")
-        request = validate(KeepRequest, duration_s=span_s)
-        return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
+        return self._put(f"/artifacts/{digest}/keep", wire.ArtifactInfo, wire.KeepRequest, duration_s=span_s)
 
     def release(self, digest: str) -> None:
         """Undo `keep`: the file stays only as long as jobs and uploads need it."""
@@ -192,7 +179,7 @@ class ArtifactApi(Resource):
 
     def _upload(self, artifact: InputFile, source: IO[bytes], progress: Progress) -> None:
         path = f"/artifacts/{artifact.digest}"
-        state = self._transport.get(f"{path}/upload", UploadState)
+        state = self._transport.get(f"{path}/upload", wire.UploadState)
         breaks = 0
         while not state.complete:
             before = state.offset
@@ -205,12 +192,12 @@ class ArtifactApi(Resource):
                 breaks += 1
                 if breaks > BREAKS_MAX:
                     raise
-                state = self._transport.get(f"{path}/upload", UploadState)
+                state = self._transport.get(f"{path}/upload", wire.UploadState)
             if state.offset > before:
                 breaks = 0
         progress(artifact.size, artifact.size)
 
-    def _send_part(self, artifact: InputFile, source: IO[bytes], offset: int) -> UploadState:
+    def _send_part(self, artifact: InputFile, source: IO[bytes], offset: int) -> wire.UploadState:
         size = min(PART_BYTES, artifact.size - offset)
         with self._transport.stream(
             "PUT",
@@ -219,7 +206,7 @@ class ArtifactApi(Resource):
             content=_section(source, offset, size),
             headers={"Content-Type": "application/octet-stream", "Content-Length": str(size)},
         ) as reply:
-            return UploadState.model_validate_json(reply.read())
+            return wire.UploadState.model_validate_json(reply.read())
 
     def _download(self, digest: str, sink: IO[bytes], progress: Progress) -> None:
         hasher, done = _hash_content(sink)

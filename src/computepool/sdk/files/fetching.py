@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import BadRequest, NotFound
 from computepool.protocol import sealing
 from computepool.protocol.files import file_digest
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary
 from computepool.protocol.jobs.home_folder import MANIFEST, RESULTS, SUMMARY
-from computepool.protocol.sealing import About
-from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.options import PathLike
 
 #: A line for each decrypted file, with the SHA-256 of its sealed and its plain content.
@@ -100,7 +99,7 @@ def _fetch_files(
         digest = opened.get(file.digest, file.digest)
         try:
             if target.is_symlink() or not target.is_file() or file_digest(target) != digest:
-                about = About(item.job_id or "", sealing.OUTPUT if file.name else sealing.RESULT, file.name)
+                about = sealing.About(item.job_id or "", sealing.OUTPUT if file.name else sealing.RESULT, file.name)
                 digest = file_digest(pool.artifacts.get(file.digest, target, about=about))  # of the decrypted content
         except NotFound:
             fetched.missing.append(file.digest)

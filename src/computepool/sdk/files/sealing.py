@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from computepool.core.errors import BadRequest, ComputePoolError
 from computepool.protocol import sealing
 from computepool.protocol.sealing import About, SealError
 from computepool.sdk.client.config import config_path, open_private, write_private
-from computepool.sdk.errors import BadRequest, ComputePoolError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey

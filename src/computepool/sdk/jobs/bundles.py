@@ -14,11 +14,12 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX, JobResult
 from computepool.sdk.code import functions
-from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error, raised_error
+from computepool.sdk.errors import JobCancelled, ResultUnreadable, job_error, raised_error
 
 if TYPE_CHECKING:
     from computepool.sdk.client.session import GroupSession, Submission
@@ -71,7 +72,7 @@ class Sizer:
         self._fixed = fixed
         self._aim_s = min(BUNDLE_S, timeout_s * _SHARE_OF_TIMEOUT)
         self._recent: deque[float] = deque(maxlen=9)  #: seconds per item
-        self._chars = 0.0  #: moving average of the length of a result
+        self.result_chars = 0.0  #: moving average of the length of a result
         self._most = fixed or BUNDLE_MAX
         self._cap = self._most
         self.size = fixed or 1
@@ -86,7 +87,7 @@ class Sizer:
         from statistics import median
 
         by_time = self._aim_s / median(self._recent)
-        by_size = RESULT_CHARS_MAX / max(1.0, self._chars)
+        by_size = RESULT_CHARS_MAX / max(1.0, self.result_chars)
         return max(1, min(self._cap, int(min(by_time, by_size))))
 
     @property
@@ -94,13 +95,9 @@ class Sizer:
         """Waiting for another answer would not improve the size."""
         return self._fixed is not None or (bool(self._recent) and self.size >= self.ideal)
 
-    @property
-    def result_chars(self) -> float:
-        return self._chars
-
     def observe(self, items: int, *, ran_ms: int | None, chars: int) -> None:
         each = chars / items
-        self._chars = each if not self._chars else 0.8 * self._chars + 0.2 * each
+        self.result_chars = each if not self.result_chars else 0.8 * self.result_chars + 0.2 * each
         if ran_ms is not None:
             self._recent.append((ran_ms + 0.5) / 1000 / items)  # times are rounded to milliseconds
         if items >= self.size:

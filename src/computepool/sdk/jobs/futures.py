@@ -11,11 +11,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.jobs.jobs import JobDetail, JobResult, WhyView
 from computepool.sdk.client.background import closer
 from computepool.sdk.client.waiting import job_reason, notice_s
-from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error
+from computepool.sdk.errors import JobCancelled, ResultUnreadable, job_error
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool

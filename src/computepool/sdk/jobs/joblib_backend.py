@@ -19,6 +19,7 @@ from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, SequentialBa
 from computepool.protocol.jobs.groups import GroupRequest
 from computepool.protocol.jobs.jobs import BUNDLED_MAX
 from computepool.sdk.client.session import GroupSession
+from computepool.sdk.code import functions
 from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.submitter import Submitter
 from computepool.sdk.pool import Pool, connect
@@ -112,7 +113,7 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         try:
             submission = self._work.function(operator.call)
             bundled = min(BUNDLED_MAX, max(1, len(batch))) if hasattr(batch, "__len__") else 1
-            item = self._work.item((batch,), {}, bundled=bundled)
+            item = self._work.item(functions.pickle_arguments((batch,), {}), bundled=bundled)
             return self._own_session().submit(submission, item)
         except Exception as error:  # noqa: BLE001 - joblib may call from a thread that would swallow it
             future: Future[Any] = Future()

@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from computepool.core.errors import ComputePoolError
 from computepool.sdk.client.background import closer
 from computepool.sdk.client.session import GroupSession, Submission
-from computepool.sdk.errors import ComputePoolError, HubUnreachable, JobError
+from computepool.sdk.errors import HubUnreachable, JobError
 from computepool.sdk.jobs.bundles import Feed, Outcome, Sizer, Task
 from computepool.sdk.jobs.progress_bar import Bar
 

@@ -6,22 +6,20 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from pydantic import BaseModel, ValidationError
-
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs, SubmitRequest
 from computepool.protocol.jobs.spec_rules import check_spec
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.sizes import SIZES, needs_of, seconds, words
-from computepool.sdk.errors import BadRequest
+from computepool.sdk.client.resource import validate
+from computepool.sdk.client.sizes import needs_of, seconds, words
 from computepool.sdk.files.sealing import recipient
 
 if TYPE_CHECKING:
     from computepool.sdk.jobs.futures import JobFuture
 
-Model = TypeVar("Model", bound=BaseModel)
 Size = float | str
 Words = str | Sequence[str]
 PathLike = str | os.PathLike[str]
@@ -179,23 +177,6 @@ def terms(options: JobOptions) -> dict[str, Any]:
         fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
     validate(SubmitRequest, spec=JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"]), **fields)
     return fields
-
-
-def validate(model: type[Model], **fields: Any) -> Model:
-    """The model, or a BadRequest that names the field as the user wrote it."""
-    try:
-        return model(**{name: value for name, value in fields.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        if not field:  # the message concerns several fields and names them
-            raise BadRequest(f"{message[:1].upper()}{message[1:]}.") from error
-        raise BadRequest(f"{_AS_WRITTEN.get(field) or field.removesuffix('_s')}: {message}", field=field) from error
-
-
-#: Options by the field that they set, where removing the suffix "_s" is not enough.
-_AS_WRITTEN = {field: option for option, field in SIZES.items()}
 
 
 def readable_file(path: PathLike, *, what: str = "file") -> Path:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from computepool.core.errors import BadRequest
 from computepool.protocol import sealing
 from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.jobs import JobResult, OutputFile
-from computepool.protocol.sealing import About
 from computepool.protocol.values import values
-from computepool.sdk.errors import BadRequest, ResultUnreadable, no_longer_kept
+from computepool.sdk.errors import ResultUnreadable, no_longer_kept
 from computepool.sdk.jobs.options import PathLike
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def fetch(
             yield output, None, error.detail
             continue
         try:
-            about = About(job_id, sealing.OUTPUT, output.name)
+            about = sealing.About(job_id, sealing.OUTPUT, output.name)
             path = pool.artifacts.get(output.digest, target, about=about)
         except OSError as error:
             if error.errno not in _BAD_NAME_ERRORS:

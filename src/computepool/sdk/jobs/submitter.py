@@ -11,13 +11,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, PAYLOAD_MAX, SOURCE_MAX, InputFile, JobSpec, Needs, spec_digest
 from computepool.protocol.jobs.scripts import Script
+from computepool.sdk.client.resource import validate
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
 from computepool.sdk.code.functions import PYTHON, Pickled
-from computepool.sdk.errors import BadRequest
 from computepool.sdk.jobs import options
 from computepool.sdk.jobs.options import JobOptions, PathLike, readable_file
 
@@ -170,7 +171,7 @@ class Submitter:
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
-        request = options.validate(QuoteRequest, **fields)
+        request = validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
     def _quote_spec(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
@@ -209,7 +210,7 @@ class Submitter:
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Submission, str]:
         """One call of a function, and the JSON of its Item."""
         data = functions.pickle_arguments(args, kwargs)
-        return self.function(fn, arguments=data), self._item(data)
+        return self.function(fn, arguments=data), self.item(data)
 
     def function(self, fn: Callable[..., Any], *, jobs: int | None = 1, arguments: bytes = b"") -> Submission:
         """`jobs`: how many calls share the budget, if known. `arguments`: those of one of the calls."""
@@ -226,11 +227,8 @@ class Submitter:
             self._functions[key] = known
         return known
 
-    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, bundled: int = 1) -> str:
-        return self._item(functions.pickle_arguments(args, kwargs), bundled=bundled)
-
-    def _item(self, data: bytes, *, bundled: int = 1) -> str:
-        """The JSON of one Item, formatted by hand for speed; base64 needs no escaping."""
+    def item(self, data: bytes, *, bundled: int = 1) -> str:
+        """The JSON of one Item with these pickled arguments, formatted by hand for speed; base64 needs no escaping."""
         counted = "" if bundled == 1 else f',"bundled":{bundled}'
         sent = self._pool.artifacts.inline_or_put(data, "payload", name="arguments.pickle", most=PAYLOAD_MAX)
         [(field, text)] = sent.items()
@@ -292,7 +290,7 @@ class Submitter:
             return self._session
         from computepool.protocol.jobs.groups import GroupRequest
 
-        return self._pool.new_session(options.validate(GroupRequest, name=name, kind=kind))
+        return self._pool.new_session(validate(GroupRequest, name=name, kind=kind))
 
     def _function_needs(self, *pickles: bytes) -> Dependencies:
         found = [data for data in pickles if isinstance(data, Pickled)]

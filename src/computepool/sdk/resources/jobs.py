@@ -8,49 +8,37 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.protocol.jobs.jobs import (
-    Item,
-    JobDetail,
-    JobPage,
-    JobResult,
-    JobSpec,
-    JobView,
-    LogChunk,
-    LogPage,
-    Needs,
-    PreviewRequest,
-    PreviewView,
-    ResubmitRequest,
-    SubmitReply,
-    SubmitRequest,
-    WhyView,
-)
+from computepool.protocol.jobs import jobs as wire
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.resource import Resource
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice, job_reason
-from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
-from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.checkpoints import CheckpointDetail
     from computepool.protocol.jobs.queueing import QueueView
     from computepool.protocol.nodes.mesh import JobUsage
 
-Jobs: TypeAlias = list[JobView]
+Jobs: TypeAlias = list[wire.JobView]
 
 
 class JobApi(Resource):
     def submit(
-        self, spec: JobSpec, *, items: Sequence[Item] | None = None, group_id: str | None = None, **terms: object
-    ) -> SubmitReply:
+        self,
+        spec: wire.JobSpec,
+        *,
+        items: Sequence[wire.Item] | None = None,
+        group_id: str | None = None,
+        **terms: object,
+    ) -> wire.SubmitReply:
         """Submit one job per item. `terms`: fields of SubmitRequest, such as priority, retries, after or ttl_s."""
-        request = SubmitRequest.model_validate(
-            {"spec": spec, "items": [Item()] if items is None else list(items), "group_id": group_id, **terms}
+        request = wire.SubmitRequest.model_validate(
+            {"spec": spec, "items": [wire.Item()] if items is None else list(items), "group_id": group_id, **terms}
         )
-        return self._transport.post("/jobs", SubmitReply, body=request)
+        return self._transport.post("/jobs", wire.SubmitReply, body=request)
 
     def list(
         self,
@@ -65,17 +53,17 @@ class JobApi(Resource):
         `filters`: by q (part of the name or key), kind, node_id, account_id, since_ms, until_ms, all.
         """
         params = {"state": None if state is None else JobState(state).value, "group_id": group_id, **filters}
-        jobs = self._each("/jobs", JobPage, lambda page: page.jobs, limit=limit, params=params)
+        jobs = self._each("/jobs", wire.JobPage, lambda page: page.jobs, limit=limit, params=params)
         return [with_error(job, job.id) for job in jobs]
 
-    def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
+    def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> wire.JobDetail:
         """Return the job; with `wait_ms`, wait until it has left the state `seen`."""
         params = {"seen": seen.value} if seen is not None and wait_ms else None
-        job = self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
+        job = self._transport.get(f"/jobs/{job_id}", wire.JobDetail, params=params, wait_ms=wait_ms)
         tries = [with_error(attempt, job_id) for attempt in job.tries]
         return with_error(job, job_id).model_copy(update={"tries": tries})
 
-    def wait(self, job_id: str, *, timeout: float | None = None) -> JobDetail:
+    def wait(self, job_id: str, *, timeout: float | None = None) -> wire.JobDetail:
         """Wait for the job to finish; raises TimeoutError after `timeout` seconds."""
         job = self.get(job_id)
         end = None if timeout is None else time.monotonic() + timeout
@@ -86,7 +74,7 @@ class JobApi(Resource):
             job = self.get(job_id, seen=job.state, wait_ms=self._wait_ms(job_id, end, notice))
         return job
 
-    def result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
+    def result(self, job_id: str, *, timeout: float | None = None) -> wire.JobResult:
         """Wait for the result; raises TimeoutError after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
@@ -105,26 +93,28 @@ class JobApi(Resource):
             )
         return notice.cap_ms(min(WAIT_MS, left_ms))
 
-    def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:
+    def result_now(self, job_id: str, *, wait_ms: int = 0) -> wire.JobResult:
         """The result; raises Conflict if the job is not finished."""
-        found = self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=wait_ms)
+        found = self._transport.get(f"/jobs/{job_id}/result", wire.JobResult, wait_ms=wait_ms)
         return with_error(found, job_id)
 
-    def cancel(self, job_id: str) -> JobView:
-        return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
+    def cancel(self, job_id: str) -> wire.JobView:
+        return with_error(self._transport.post(f"/jobs/{job_id}/cancel", wire.JobView), job_id)
 
-    def resubmit(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
+    def resubmit(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> wire.SubmitReply:
         """Resubmit the job as a new one: with its original price limits, or at today's prices."""
-        return self._transport.post(f"/jobs/{job_id}/resubmit", SubmitReply, body=ResubmitRequest(terms=terms))
+        return self._transport.post(
+            f"/jobs/{job_id}/resubmit", wire.SubmitReply, body=wire.ResubmitRequest(terms=terms)
+        )
 
-    def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
+    def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[wire.LogChunk]:
         """The job's output in order; with `follow`, until it ends. Warns if some of it was not kept."""
         for page in self.log_pages(job_id, follow=follow, after=after):
             yield from page.chunks
             if page.ended and page.complete is False:
                 warnings.warn(incomplete_output(job_id), stacklevel=2)
 
-    def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogPage]:
+    def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[wire.LogPage]:
         while True:
             page = self.log_page(job_id, after=after, wait_ms=WAIT_MS if follow else 0)
             yield page
@@ -132,16 +122,16 @@ class JobApi(Resource):
             if page.ended or not (follow or page.chunks):
                 return
 
-    def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> LogPage:
+    def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> wire.LogPage:
         params = {"after": after, "limit": PAGE_MAX}
-        page = self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
+        page = self._transport.get(f"/jobs/{job_id}/logs", wire.LogPage, params=params, wait_ms=wait_ms)
         return page.model_copy(update={"chunks": [_open_chunk(chunk, job_id) for chunk in page.chunks]})
 
     def log_text(self, job_id: str) -> str:
         return "".join(chunk.text for chunk in self.logs(job_id))
 
-    def why(self, job_id: str) -> WhyView:
-        return self._transport.get(f"/jobs/{job_id}/why", WhyView)
+    def why(self, job_id: str) -> wire.WhyView:
+        return self._transport.get(f"/jobs/{job_id}/why", wire.WhyView)
 
     def usage(self, job_id: str) -> JobUsage:
         """Resource use of its attempts over time."""
@@ -157,16 +147,16 @@ class JobApi(Resource):
 
     def preview(
         self,
-        needs: Needs,
+        needs: wire.Needs,
         *,
         limit: int = 100,
         net: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
         timeout: float | None = None,
-    ) -> PreviewView:
+    ) -> wire.PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
-        body = validate(PreviewRequest, needs=needs, limit=limit, net=net, labels=labels, timeout_s=timeout)
-        return self._transport.post("/jobs/preview", PreviewView, body=body)
+        fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout}
+        return self._post("/jobs/preview", wire.PreviewView, wire.PreviewRequest, **fields)
 
     def queue(self) -> QueueView:
         from computepool.protocol.jobs.queueing import QueueView
@@ -181,7 +171,7 @@ def incomplete_output(job_id: str) -> str:
     )
 
 
-def _open_chunk(chunk: LogChunk, job_id: str) -> LogChunk:
+def _open_chunk(chunk: wire.LogChunk, job_id: str) -> wire.LogChunk:
     if not chunk.text.startswith(TEXT_PREFIX):
         return chunk
     about = log_about(job_id, chunk.attempt_id, chunk.stream)

@@ -5,21 +5,14 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from computepool.core.resources import NodeState
+from computepool.protocol.nodes import nodes as wire
 from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow, NodeWork
 from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView, JoinStatus
-from computepool.protocol.nodes.nodes import (
-    NodePage,
-    NodeStateRequest,
-    NodeView,
-    NodeWhyView,
-    ReviewReply,
-    ReviewRequest,
-)
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.resource import Resource, find_id
 
-Nodes: TypeAlias = list[NodeView]
+Nodes: TypeAlias = list[wire.NodeView]
 JoinCodes: TypeAlias = list[JoinCodeView]
 Outcomes: TypeAlias = list[EvidenceRow]
 NODES_MAX = 100_000
@@ -27,18 +20,20 @@ NODES_MAX = 100_000
 
 class NodeApi(Resource):
     def list(self, *, mine: bool = False, limit: int = 100) -> Nodes:
-        return list(self._each("/nodes", NodePage, lambda page: page.nodes, limit=limit, params={"mine": mine or None}))
+        return list(
+            self._each("/nodes", wire.NodePage, lambda page: page.nodes, limit=limit, params={"mine": mine or None})
+        )
 
-    def get(self, node_id: str) -> NodeView:
-        return self._transport.get(f"/nodes/{node_id}", NodeView)
+    def get(self, node_id: str) -> wire.NodeView:
+        return self._transport.get(f"/nodes/{node_id}", wire.NodeView)
 
-    def find(self, word: str) -> NodeView:
+    def find(self, word: str) -> wire.NodeView:
         """By ID, ID prefix or name; your own nodes take precedence."""
         return self.get(find_id(self._transport, ReferenceKind.NODE, word))
 
-    def why(self, node_id: str) -> NodeWhyView:
+    def why(self, node_id: str) -> wire.NodeWhyView:
         """Explain why a node gets no jobs, or which jobs it gets."""
-        return self._transport.get(f"/nodes/{node_id}/why", NodeWhyView)
+        return self._transport.get(f"/nodes/{node_id}/why", wire.NodeWhyView)
 
     def rules(self, node_id: str) -> NodeRulesView:
         """What others may run on one of your nodes."""
@@ -48,28 +43,28 @@ class NodeApi(Resource):
         """Replace the rules. They apply to jobs that start from now on."""
         return self._transport.put(f"/nodes/{node_id}/rules", NodeRulesView, body=rules)
 
-    def pause(self, node_id: str) -> NodeView:
+    def pause(self, node_id: str) -> wire.NodeView:
         """Take no new jobs; running ones continue."""
         return self._become(node_id, NodeState.PAUSED)
 
-    def resume(self, node_id: str) -> NodeView:
+    def resume(self, node_id: str) -> wire.NodeView:
         return self._become(node_id, NodeState.ACTIVE)
 
-    def drain(self, node_id: str) -> NodeView:
+    def drain(self, node_id: str) -> wire.NodeView:
         """Like pause, but the agent also stops when its last job ends."""
         return self._become(node_id, NodeState.DRAINING)
 
-    def revoke(self, node_id: str) -> NodeView:
+    def revoke(self, node_id: str) -> wire.NodeView:
         """Revoke its key permanently."""
-        return self._transport.post(f"/nodes/{node_id}/revoke", NodeView)
+        return self._transport.post(f"/nodes/{node_id}/revoke", wire.NodeView)
 
-    def pardon(self, node_id: str) -> NodeView:
+    def pardon(self, node_id: str) -> wire.NodeView:
         """Lift its ban and clear its violations (admin only)."""
-        return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
+        return self._transport.post(f"/nodes/{node_id}/pardon", wire.NodeView)
 
-    def review(self, node_id: str, *, note: str = "") -> ReviewReply:
+    def review(self, node_id: str, *, note: str = "") -> wire.ReviewReply:
         """Ask an administrator to review its ban or probation."""
-        return self._transport.post(f"/nodes/{node_id}/review", ReviewReply, body=ReviewRequest(note=note))
+        return self._transport.post(f"/nodes/{node_id}/review", wire.ReviewReply, body=wire.ReviewRequest(note=note))
 
     def code(self, *, hosts: int | None = 1, lifetime: float | None = None) -> EnrolCodeReply:
         """Create a code for `hosts` new machines (None: as many as the hub allows), valid for `lifetime` seconds."""
@@ -96,6 +91,6 @@ class NodeApi(Resource):
         """Revoke a code."""
         self._transport.call("DELETE", f"/nodes/codes/{code_id}")
 
-    def _become(self, node_id: str, state: NodeState) -> NodeView:
-        body = NodeStateRequest(state=state.value)
-        return self._transport.post(f"/nodes/{node_id}/state", NodeView, body=body)
+    def _become(self, node_id: str, state: NodeState) -> wire.NodeView:
+        body = wire.NodeStateRequest(state=state.value)
+        return self._transport.post(f"/nodes/{node_id}/state", wire.NodeView, body=body)
