@@ -93,7 +93,7 @@ def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) 
 
 
 def get_account(connection: Connection, account_id: str) -> AccountRow | None:
-    return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.id == account_id)))
+    return AccountRow.find(connection, accounts.c.id == account_id)
 
 
 def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
@@ -117,7 +117,7 @@ def count_admins(connection: Connection) -> int:
 
 
 def find_account(connection: Connection, name: str) -> AccountRow | None:
-    return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.name == name)))
+    return AccountRow.find(connection, accounts.c.name == name)
 
 
 def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
@@ -125,8 +125,7 @@ def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, s
 
 
 def list_accounts(connection: Connection, *, after: str, limit: int) -> list[AccountRow]:
-    statement = AccountRow.select().where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
-    return AccountRow.all(connection.execute(statement))
+    return AccountRow.fetch(connection, accounts.c.id > after, order=accounts.c.id, limit=limit)
 
 
 def insert_key(tx: Tx, **columns: Any) -> None:
@@ -181,11 +180,8 @@ def touch_keys(tx: Tx, used: dict[str, int]) -> None:
         set_where(tx, api_keys, api_keys.c.id == key_id, last_used_ms=at_ms)
 
 
-def insert_code(
-    tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int, uses_max: int | None = None
-) -> None:
-    row = {"hash": code_hash, "purpose": purpose, "account_id": account_id, "uses_max": uses_max}
-    tx.connection.execute(codes.insert().values(**row, expires_at_ms=expires_at_ms))
+def insert_code(tx: Tx, **columns: str | int | None) -> None:
+    tx.connection.execute(codes.insert().values(columns))
 
 
 def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
@@ -275,9 +271,8 @@ def get_reply(connection: Connection, *, account_id: str, route: str, key: str) 
     return StoredReply.one(_REPLY.first(connection, account=account_id, path=route, word=key))
 
 
-def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
-    row = {"account_id": account_id, "route": route, "key": key, "request_hash": request_hash}
-    _INSERT_REPLY.execute(tx.connection, [row | {"reply": reply, "created_at_ms": tx.now_ms}])
+def insert_reply(tx: Tx, **columns: str) -> None:
+    _INSERT_REPLY.execute(tx.connection, [{**columns, "created_at_ms": tx.now_ms}])
 
 
 def prune_replies(tx: Tx, *, before_ms: int) -> None:

@@ -61,7 +61,7 @@ async def _gather_batch(hub: Hub, webhook_id: str) -> tuple[int, bool]:
         return None if hook is None else _read_batch(connection, hook, address=address)
 
     found = await hub.store.read(load)
-    if found is None or not await hub.store.write(lambda tx: _apply_batch(tx, found)):
+    if found is None or not await hub.store.write(_apply_batch, found):
         return 0, False
     return len(found.deliveries), found.full
 

@@ -38,7 +38,7 @@ def blame_unable(tx: JobTx, job: JobRow, *, done_by: Run, trusted: bool) -> None
     They cool off if the pool chose the node that did it. Their records show the fault (core/trust/reputation.py) if the
     result was also subject to checks (`trusted`): a node of the submitter's friend may claim anything.
     """
-    proven = not done_by.narrow and job.account_id not in done_by.owners
+    proven = not done_by.attempt.narrow and job.account_id not in done_by.owners
     for attempt in attempt_rows.unable(tx.connection, job.id):
         is_own = attempt.owner_id == job.account_id
         if proven and not is_own:

@@ -65,6 +65,12 @@ _ATTEMPT_STATE = {
     Outcome.MOVED: AttemptState.MOVED,
 }
 
+#: New columns that only a success has; `_succeed` fills them in.
+_OF_SUCCESS: dict[str, Any] = dict.fromkeys(
+    f"new_{name}"
+    for name in ("billed_ms", "lane_billed_ms", "charge", "outcome", "result", "result_artifact", "outputs")
+)
+
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
     digests = [report.digest() for report in request.reports]
@@ -255,14 +261,8 @@ class _Settling:
             "new_usage": None if report.usage is None else report.usage.model_dump_json(),
             "new_started_at_ms": max(attempt.leased_at_ms, finished - report.ran_ms),
             "new_finished_at_ms": finished,
-            "new_billed_ms": None,
-            "new_lane_billed_ms": None,
-            "new_charge": None,
-            "new_outcome": None,
             "new_streak": 0,
-            "new_result": None,
-            "new_result_artifact": None,
-            "new_outputs": None,
+            **_OF_SUCCESS,
             "new_printed": report.printed,
             "new_printed_chars": report.printed_chars,
             "new_items_failed": report.items_failed,
@@ -328,7 +328,7 @@ class _Settling:
     def _accept(self, case: _Case, run: Run, verdict: VerificationVerdict) -> None:
         """The usual case, for many jobs in few statements: the first result is the job's."""
         job = case.job
-        if run.narrow:
+        if run.attempt.narrow:
             verification.emit_about(self.tx, job, run, action=NARROW_ACTION)
         actor = self.node.node_id
         self.accepted.append(verification.accept(self.tx, job, [run], actor=actor, why=case.why, verdict=verdict))
@@ -347,7 +347,7 @@ class _Settling:
             if newest:
                 verification.wait_for_another(self.tx, job, attempt_no=attempt.number, actor=actor)
             return
-        runs = sorted([*earlier, run], key=lambda known: known.number)
+        runs = sorted([*earlier, run], key=lambda known: known.attempt.number)
         decision, changes = compare_jobs.decide(self.tx, job, runs, may_ask=newest)
         if decision.ruling is Ruling.MORE:
             case.row |= {
@@ -361,7 +361,7 @@ class _Settling:
             self.differing.append((job, len(runs)))
             return
         endings = verification.conclude(self.tx, job, runs, decision=decision, actor=actor, why=case.why)
-        state, cost = endings[run.id]
+        state, cost = endings[run.attempt.id]
         case.row |= {"new_state": state.value, "new_charge": cost, "new_billed_ms": run.bill.billed_ms}
         if case.is_late:
             self._supersede_others(case)

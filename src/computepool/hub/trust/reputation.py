@@ -50,7 +50,7 @@ def update_fleet(hub: Hub, changed: Mapping[str, Reputation]) -> None:
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
     """Read the stored reputations again: another hub may have recorded something about these nodes."""
-    found = await hub.store.read(lambda connection: reputation_rows.load(connection, node_ids))
+    found = await hub.store.read(reputation_rows.load, node_ids)
     update_fleet(hub, {node_id: found.get(node_id, NEWCOMER) for node_id in node_ids})
 
 

@@ -37,8 +37,7 @@ from computepool.core.money.pricing import PriceTable, charge_of
 from computepool.hub.db.money_tables import balances, price_tables, transfers
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
 from computepool.hub.money import price_rows
-from computepool.hub.observability.consistency.checkpoints import was_used
-from computepool.hub.observability.consistency.jobs import finder, ids
+from computepool.hub.observability.consistency.pool import finder, ids, was_used
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _TERMINAL = sorted(state.value for state in TERMINAL)

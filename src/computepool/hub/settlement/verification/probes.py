@@ -45,7 +45,7 @@ async def send_due(hub: Hub) -> list[str]:
             continue
         owner = session.profile.owner
         found = await hub.store.read(
-            partial(_candidates, settings=hub.settings, now_ms=hub.now_ms(), node_id=node_id, owner=owner)
+            _candidates, settings=hub.settings, now_ms=hub.now_ms(), node_id=node_id, owner=owner
         )
         specs = await hub.jobs.specs.load({row.spec_digest for row in found})
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
