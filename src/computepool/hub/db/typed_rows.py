@@ -72,6 +72,7 @@ class TypedRow(tuple[Any, ...], metaclass=_RowType):
 
     @classmethod
     def select(cls) -> Select[Any]:
+        """A class with columns of several tables adds the join."""
         return select(*cls.columns.values())
 
     @classmethod
@@ -84,11 +85,12 @@ class TypedRow(tuple[Any, ...], metaclass=_RowType):
         cls,
         connection: Connection,
         *where: Condition,
-        order: ColumnElement[Any] | None = None,
+        order: ColumnElement[Any] | tuple[ColumnElement[Any], ...] = (),
         limit: int | None = None,
     ) -> list[Self]:
         """All rows that meet the conditions, or the first `limit` of them."""
-        return cls.all(connection.execute(cls.select().where(*where).order_by(order).limit(limit)))
+        columns = order if isinstance(order, tuple) else (order,)
+        return cls.all(connection.execute(cls.select().where(*where).order_by(*columns).limit(limit)))
 
     @classmethod
     def all(cls, result: Iterable[Iterable[Any]]) -> list[Self]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
@@ -41,6 +41,10 @@ class KeyRow(TypedRow, of=(api_keys, accounts.c.name.label("account_name"))):
     revoked_at_ms: int | None
     scopes: str | None
     account_name: str
+
+    @classmethod
+    def select(cls) -> Select[Any]:
+        return super().select().join(accounts, accounts.c.id == api_keys.c.account_id)
 
 
 class CheckedKey(KeyRow, of=(api_keys, accounts)):
@@ -133,24 +137,15 @@ def insert_key(tx: Tx, **columns: Any) -> None:
 
 
 def get_key(connection: Connection, key_id: str) -> CheckedKey | None:
-    statement = (
-        CheckedKey.select().join(accounts, accounts.c.id == api_keys.c.account_id).where(api_keys.c.id == key_id)
-    )
-    return CheckedKey.first(connection.execute(statement))
+    return CheckedKey.find(connection, api_keys.c.id == key_id)
 
 
 def list_keys(
     connection: Connection, *, account_id: str | None, kinds: Sequence[str], after: str, limit: int
 ) -> list[KeyRow]:
     """`account_id` None: keys of all accounts."""
-    statement = (
-        KeyRow.select()
-        .join(accounts, accounts.c.id == api_keys.c.account_id)
-        .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after, matches(api_keys.c.account_id, account_id))
-        .order_by(api_keys.c.id)
-        .limit(limit)
-    )
-    return KeyRow.all(connection.execute(statement))
+    which = api_keys.c.kind.in_(kinds), api_keys.c.id > after, matches(api_keys.c.account_id, account_id)
+    return KeyRow.fetch(connection, *which, order=api_keys.c.id, limit=limit)
 
 
 def revoke_key(tx: Tx, key_id: str) -> bool:
@@ -196,12 +191,8 @@ def get_code(connection: Connection, code_hash: str) -> CodeRow | None:
 
 def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> list[CodeRow]:
     """Those that still work, newest last."""
-    statement = (
-        CodeRow.select()
-        .where(codes.c.account_id == account_id, codes.c.purpose == "join", _IS_LEFT, codes.c.expires_at_ms > now_ms)
-        .order_by(codes.c.expires_at_ms, codes.c.hash)
-    )
-    return CodeRow.all(connection.execute(statement))
+    which = codes.c.account_id == account_id, codes.c.purpose == "join", _IS_LEFT, codes.c.expires_at_ms > now_ms
+    return CodeRow.fetch(connection, *which, order=(codes.c.expires_at_ms, codes.c.hash))
 
 
 def end_join_codes(tx: Tx, *, account_id: str) -> None:

@@ -329,7 +329,7 @@ class _Settling:
         """The usual case, for many jobs in few statements: the first result is the job's."""
         job = case.job
         if run.attempt.narrow:
-            verification.emit_about(self.tx, job, run, action=NARROW_ACTION)
+            verification.emit_about(self.tx, job, run.attempt, action=NARROW_ACTION)
         actor = self.node.node_id
         self.accepted.append(verification.accept(self.tx, job, [run], actor=actor, why=case.why, verdict=verdict))
         self.outputs += run.references(job)

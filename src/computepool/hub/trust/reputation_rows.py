@@ -115,6 +115,10 @@ def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputatio
     return {node_id: _from_values(values) for node_id, *values in rows}
 
 
+def of_node(connection: Connection, node_id: str) -> Reputation:
+    return load(connection, [node_id]).get(node_id, NEWCOMER)
+
+
 def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, int, Reputation]]:
     """Of the owner's nodes with a record: id, state, when last seen, and reputation."""
     statement = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 
 from computepool.core.money.demand import MarketCount
 from computepool.core.money.market import next_spot, spot_bounds
@@ -53,9 +52,8 @@ async def tick(hub: Hub) -> None:
     if not counting.zones and not others:
         return
     counts = {zone: Count(found.capacity, found.demand) for zone, found in counting.zones.items()}
-    table = hub.money.market.table
-    unit = partial(_decide, counts=counts, table=table, hub_id=hub.process.hub_id, length=tick_ms(hub))
-    _adopt(hub, await hub.store.write(unit))
+    table, hub_id = hub.money.market.table, hub.process.hub_id
+    _adopt(hub, await hub.store.write(_decide, counts=counts, table=table, hub_id=hub_id, length=tick_ms(hub)))
 
 
 async def others_counts(hub: Hub) -> dict[Zone, Count]:

@@ -116,6 +116,7 @@ def _reserve(
     )
     paid_before = rows.was_paid(tx.connection, account)
     waits_for = rules.needs_approval(amount, settings.approval_rules(), paid_before=paid_before)
+    requested, why = PayoutState.REQUESTED.value, waits_for or PayoutReason.READY
     rows.insert(
         tx,
         id=payout_id,
@@ -124,11 +125,11 @@ def _reserve(
         method=target.method,
         target=rules.target_to_json(target),
         provider=settings.payout_provider,
-        state=PayoutState.REQUESTED.value,
-        reason=reason_text(waits_for or PayoutReason.READY),
+        state=requested,
+        reason=reason_text(why),
     )
     row = _find(tx.connection, payout_id)
-    _emit(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or PayoutReason.READY)
+    _emit(tx, row, actor=account, action=f"payout.{requested}", after=requested, reason=why.value)
     if waits_for is None:
         row = move(tx, row, to=PayoutState.RESERVED, why=PayoutReason.READY, actor=account)
     return view(row, principal, settings)
@@ -180,13 +181,7 @@ def _record_first_approval(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRo
     reason = reason_text(PayoutReason.SECOND)
     if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
         raise Conflict("This payout changed concurrently; reload and try again.")
-    tx.emit(
-        actor=admin.account_id,
-        action="payout.approved_once",
-        account_id=row.account_id,
-        reason=PayoutReason.SECOND.value,
-        data=event_data(row),
-    )
+    _emit(tx, row, actor=admin.account_id, action="payout.approved_once", reason=PayoutReason.SECOND.value)
     return _find(tx.connection, row.id)
 
 
@@ -280,22 +275,12 @@ def move(
     elif to in rules.RETURNED:
         legs = ledger.return_payout(row.account_id, payout_id=row.id, amount=row.amount)
         booking.post(tx, f"payout:{row.id}:return", legs, ref=row.id)
-    _emit(tx, row, actor=actor, before=before, after=to, why=why)
+    _emit(tx, row, actor=actor, action=f"payout.{to}", before=before.value, after=to.value, reason=why.value)
     return _find(tx.connection, row.id)
 
 
-def _emit(
-    tx: Tx, row: PayoutRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: PayoutReason
-) -> None:
-    tx.emit(
-        actor=actor,
-        action=f"payout.{after.value}",
-        account_id=row.account_id,
-        before=None if before is None else before.value,
-        after=after.value,
-        reason=why.value,
-        data=event_data(row),
-    )
+def _emit(tx: Tx, row: PayoutRow, **about: Any) -> None:
+    tx.emit(account_id=row.account_id, data=event_data(row), **about)
 
 
 def event_data(row: PayoutRow) -> dict[str, object]:

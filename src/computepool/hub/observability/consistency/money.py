@@ -285,7 +285,6 @@ def holds_not_taken() -> Select[Any]:
 
 @finder
 def wrong_escrow() -> Select[Any]:
-    """The escrow of an account equals the holds of its unfinished jobs."""
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
         select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
@@ -348,7 +347,6 @@ def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
 
 @finder
 def above_the_ceiling() -> Select[Any]:
-    """Nobody pays more per hour than their ceiling."""
     over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
     return over.where(attempts.c.price > jobs.c.ceiling)
 

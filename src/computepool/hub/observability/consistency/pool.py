@@ -264,7 +264,6 @@ def not_one_final_event() -> Select[Any]:
 
 @finder
 def lost_groups() -> Select[Any]:
-    """A job's group exists and belongs to the job's account."""
     own = exists().where(groups.c.id == jobs.c.group_id, groups.c.account_id == jobs.c.account_id)
     return _jobs(jobs.c.group_id.is_not(None), ~own)
 

@@ -14,7 +14,7 @@ from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import NEWCOMER, PROBE_RIGHT_ACTION, PROBE_WRONG_ACTION, Reputation, number_of
+from computepool.core.trust.reputation import PROBE_RIGHT_ACTION, PROBE_WRONG_ACTION, Reputation, number_of
 from computepool.core.trust.verification import VerificationVerdict
 from computepool.core.trust.violations import decode
 from computepool.hub.context import Hub
@@ -69,7 +69,7 @@ def _draw(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
 def _candidates(
     connection: Connection, *, settings: Settings, now_ms: int, node_id: str, owner: str
 ) -> list[ProbeCandidate]:
-    known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
+    known = reputation_rows.of_node(connection, node_id)
     if not known.probation_at_ms or probe_rows.is_open(connection, node_id):
         return []
     rows = probe_rows.confirmed(

@@ -17,6 +17,7 @@ from computepool.core.trust.verification import CHECK_QUORUM, Decision, Mode, Ru
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.jobs import rows as job_rows, transitions
+from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints
 from computepool.hub.jobs.transactions import JobTx, attempt_event, job_event
@@ -92,14 +93,14 @@ def conclude(
         tx.settlement.ties.append(((job.account_id, job.spec_digest), ()))
         narrow = any(run.attempt.narrow for run in agreeing)
         for run in agreeing:
-            emit_about(tx, job, run, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
+            emit_about(tx, job, run.attempt, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
         for run in padded:
-            emit_about(tx, job, run, action=PADDED_ACTION)
+            emit_about(tx, job, run.attempt, action=PADDED_ACTION)
     refuters = {owner for run in agreeing for owner in run.owners}
     for place in decision.wrong:
         if runs[place].has_one_owner:
             data = violations.evidence(tx, job, refuters=refuters)
-            emit_about(tx, job, runs[place], action=REFUTED_ACTION, data=data)
+            emit_about(tx, job, runs[place].attempt, action=REFUTED_ACTION, data=data)
             tx.penalised.append(runs[place].attempt.node_id)
     if verdict is VerificationVerdict.VARIES:
         _mark_varying(tx, job)
@@ -170,11 +171,10 @@ def _verdict_of(decision: Decision) -> VerificationVerdict:
     return VerificationVerdict.CONFIRMED if len(decision.agreeing) > 1 else VerificationVerdict.ALONE
 
 
-def emit_about(tx: JobTx, job: JobRow, run: Run, *, action: str, data: str | None = None) -> None:
+def emit_about(tx: JobTx, job: JobRow, attempt: AttemptRow, *, action: str, **details: Any) -> None:
     after = AttemptState.REFUTED if action == REFUTED_ACTION else AttemptState.SUCCEEDED
-    attempt_event(
-        tx, job, run.attempt, action=action, before=AttemptState.SUCCEEDED.value, after=after.value, data=data
-    )
+    before = AttemptState.SUCCEEDED.value
+    attempt_event(tx, job, attempt, action=action, before=before, after=after.value, **details)
 
 
 def _mark_varying(tx: JobTx, job: JobRow) -> None:
