@@ -36,7 +36,14 @@ from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.tables import events
 
-__all__ = ["Commit", "CommitHooks", "Connection", "Store", "Tx"]  # use cases take SQLAlchemy's types from here
+__all__ = [
+    "Commit",
+    "CommitHooks",
+    "Connection",
+    "EventFields",
+    "Store",
+    "Tx",
+]  # use cases take SQLAlchemy's types from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 5

@@ -23,18 +23,8 @@ from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
-_COLUMNS = (
-    events.c.action,
-    events.c.actor,
-    events.c.node_id,
-    events.c.job_id,
-    events.c.attempt_id,
-    events.c.reason,
-    events.c.account_id,
-    events.c.at_ms,
-    events.c.data,
-)
-_COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
+_COLUMN_NAMES = ("action", "actor", "node_id", "job_id", "attempt_id", "reason", "account_id", "at_ms", "data")
+_COLUMNS = [events.c[name] for name in _COLUMN_NAMES]
 _STREAM_ROWS = 2_000
 _STORED = [reputations.c[name] for name in _FIELDS]
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))

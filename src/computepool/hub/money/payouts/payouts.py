@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from computepool.core.errors import (
     BadRequest,
@@ -25,7 +25,7 @@ from computepool.core.money.payouts import PayoutReason, PayoutState, Target, Up
 from computepool.core.money.pricing import Economy
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
+from computepool.hub.db.session import Connection, EventFields, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, write_once
@@ -279,8 +279,9 @@ def move(
     return _find(tx.connection, row.id)
 
 
-def _emit(tx: Tx, row: PayoutRow, **about: Any) -> None:
-    tx.emit(account_id=row.account_id, data=event_data(row), **about)
+def _emit(tx: Tx, row: PayoutRow, *, actor: str, action: str, **about: Unpack[EventFields]) -> None:
+    about["account_id"] = row.account_id
+    tx.emit(actor=actor, action=action, data=event_data(row), **about)
 
 
 def event_data(row: PayoutRow) -> dict[str, object]:

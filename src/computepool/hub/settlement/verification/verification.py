@@ -171,10 +171,12 @@ def _verdict_of(decision: Decision) -> VerificationVerdict:
     return VerificationVerdict.CONFIRMED if len(decision.agreeing) > 1 else VerificationVerdict.ALONE
 
 
-def emit_about(tx: JobTx, job: JobRow, attempt: AttemptRow, *, action: str, **details: Any) -> None:
+def emit_about(
+    tx: JobTx, job: JobRow, attempt: AttemptRow, *, action: str, reason: str | None = None, data: str | None = None
+) -> None:
     after = AttemptState.REFUTED if action == REFUTED_ACTION else AttemptState.SUCCEEDED
-    before = AttemptState.SUCCEEDED.value
-    attempt_event(tx, job, attempt, action=action, before=before, after=after.value, **details)
+    states = {"before": AttemptState.SUCCEEDED.value, "after": after.value}
+    attempt_event(tx, job, attempt, action=action, reason=reason, data=data, **states)
 
 
 def _mark_varying(tx: JobTx, job: JobRow) -> None:
