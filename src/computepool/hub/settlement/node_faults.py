@@ -7,19 +7,14 @@ free job could make any node cool off, or spoil its record.
 
 from __future__ import annotations
 
-from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, Reason
+from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust.reputation import FAULT_ACTION, cool_off_ms
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx, attempt_event
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.runs import Run
-
-
-def counts_at_once(reason: Reason, attempt: AttemptRow, job: JobRow) -> bool:
-    return reason not in CONTESTED or attempt.owner_id == job.account_id
 
 
 def cool_off_until(settings: Settings, faults: int, now_ms: int) -> int:

@@ -286,7 +286,7 @@ class _Settling:
         """Record a fault of the node. Where the fault may be the job's, that waits until another node has done the job
         (node_faults.blame_unable). Output that differs from the report is a wrong result, proven by the node's own word."""
         reason = case.report.reason
-        self.bad += node_faults.counts_at_once(reason, case.attempt, case.job)
+        self.bad += reason not in CONTESTED or case.attempt.owner_id == case.job.account_id
         if reason in CONTESTED:
             return
         action, after = FAULT_ACTION, AttemptState.FAILED
