@@ -92,13 +92,13 @@ async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
         if row.requested_by == admin.account_id:
             raise Forbidden("Another administrator must approve your request.")
         _decide(tx, row, admin, state="approved", reason=None)
-        _apply(tx, snapshot, row, admin)
+        _apply(tx, snapshot, row, admin=admin)
         return _view(_find(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
 
 
-def _apply(tx: Tx, snapshot: Snapshot, row: ApprovalRow, admin: Principal) -> None:
+def _apply(tx: Tx, snapshot: Snapshot, row: ApprovalRow, *, admin: Principal) -> None:
     details = json.loads(row.request)
     if row.kind == rows.TOP_UP:
         request = TopUpRequest.model_validate(details)

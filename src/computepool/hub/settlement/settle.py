@@ -65,7 +65,7 @@ _ATTEMPT_STATE = {
     Outcome.MOVED: AttemptState.MOVED,
 }
 
-#: New columns that only a success has; `_succeed` fills them in.
+#: New columns that are empty unless the report is a success.
 _OF_SUCCESS: dict[str, Any] = dict.fromkeys(
     f"new_{name}"
     for name in ("billed_ms", "lane_billed_ms", "charge", "outcome", "result", "result_artifact", "outputs")
