@@ -13,7 +13,7 @@ from typing import Any, Self
 from sqlalchemy import Row
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobKind, JobState
-from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.consistency import pool as consistency
 from computepool.protocol.jobs.groups import ResultPage
 from computepool.protocol.jobs.jobs import Item, JobSpec, JobView, Needs
 from computepool.sdk.pool import Pool

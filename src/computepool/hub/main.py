@@ -27,7 +27,7 @@ from computepool.hub.identity.signing.rows import SigningKeyRow
 from computepool.hub.identity.signing.secrets import make_key
 from computepool.hub.money import new_accounts
 from computepool.hub.observability import invariants
-from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.consistency import pool as consistency
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
 from computepool.protocol import plain_log

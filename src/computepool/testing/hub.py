@@ -16,7 +16,7 @@ from computepool.hub.app import create_app
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.context import Hub
 from computepool.hub.main import bootstrap
-from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.consistency import pool as consistency
 from computepool.hub.observability.invariants import check_all
 from computepool.hub.settings import Settings
 from computepool.testing import compiled, databases

@@ -18,7 +18,7 @@ from tests.hub.db.conftest import MakeStore
 
 def add_code(tx: Tx, *, account_id: str, code_hash: str = "hash", life_ms: int = 1_000) -> None:
     account_rows.insert_code(
-        tx, code_hash=code_hash, purpose="enrol", account_id=account_id, expires_at_ms=tx.now_ms + life_ms
+        tx, hash=code_hash, purpose="enrol", account_id=account_id, expires_at_ms=tx.now_ms + life_ms
     )
 
 

@@ -16,12 +16,12 @@ from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import booking, ledger_rows
-from computepool.hub.money.ledger_rows import Filter
+from computepool.protocol.jobs.filters import StatementFilter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 from tests.hub.db.test_plans import check, explained
 
-EVERYTHING = Filter()
+EVERYTHING = StatementFilter()
 
 
 def give(tx: Tx, account: str, amount: int) -> None:
@@ -57,7 +57,7 @@ def history(store: Store, clock: FakeClock) -> Store:
     return store
 
 
-def shown(store: Store, account: str, wanted: Filter = EVERYTHING, **page: Any) -> list[tuple[str, int]]:
+def shown(store: Store, account: str, wanted: StatementFilter = EVERYTHING, **page: Any) -> list[tuple[str, int]]:
     options = {"before": None, "limit": 100} | page
     rows = store.read_now(lambda c: ledger_rows.statement(c, account, wanted, **options))
     assert [row.seq for row in rows] == sorted({row.seq for row in rows}, reverse=True)
@@ -83,12 +83,15 @@ def test_pages_follow_each_other_without_gap_or_overlap(history: Store) -> None:
 
 def test_a_statement_can_be_filtered(history: Store, clock: FakeClock) -> None:
     start = clock.now_ms() - 5_000
-    assert shown(history, "ann", Filter(kinds=("fee",))) == [("fee", 20 * n) for n in range(5, 0, -1)]
-    late = Filter(since_ms=start + 4_000)
+    assert shown(history, "ann", StatementFilter(kinds=("fee",))) == [("fee", 20 * n) for n in range(5, 0, -1)]
+    late = StatementFilter(since_ms=start + 4_000)
     assert shown(history, "bob", late) == [("pay", 400), ("pay", 320)]
-    assert shown(history, "bob", Filter(since_ms=start + 2_000, until_ms=start + 4_000)) == [("pay", 240), ("pay", 160)]
-    assert shown(history, "bob", Filter(since_ms=start + 5_001)) == []
-    assert shown(history, "bob", Filter(until_ms=start)) == []
+    assert shown(history, "bob", StatementFilter(since_ms=start + 2_000, until_ms=start + 4_000)) == [
+        ("pay", 240),
+        ("pay", 160),
+    ]
+    assert shown(history, "bob", StatementFilter(since_ms=start + 5_001)) == []
+    assert shown(history, "bob", StatementFilter(until_ms=start)) == []
 
 
 def test_sums_show_gains_and_losses_by_kind(history: Store) -> None:
@@ -112,7 +115,7 @@ def test_the_first_transfer_at_a_time(history: Store, clock: FakeClock) -> None:
 
 def test_an_empty_ledger_answers_every_query(store: Store) -> None:
     assert store.read_now(lambda c: ledger_rows.first_at(c, 5)) == 1
-    assert shown(store, "ann", Filter(since_ms=1, until_ms=2)) == []
+    assert shown(store, "ann", StatementFilter(since_ms=1, until_ms=2)) == []
     assert store.read_now(lambda c: ledger_rows.get_balances(c, "ann")) == dict.fromkeys(
         ledger_rows.balance_names("ann"), 0
     )
@@ -182,9 +185,10 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
 
 def test_hours_lent_and_borrowed(store: Store, worked: dict[str, str]) -> None:
     since_id = make_id("job", 0, bytes(10))
-    assert store.read_now(lambda c: ledger_rows.time_lent(c, since_id=since_id)) == {worked["bob"]: (12_000, 2)}
-    assert store.read_now(lambda c: ledger_rows.time_borrowed(c, since_id=since_id)) == {worked["ann"]: (12_000, 2)}
-    assert store.read_now(lambda c: ledger_rows.time_lent(c, since_id="job_z")) == {}
+    lent, borrowed = store.read_now(lambda c: ledger_rows.time_moved(c, since_id=since_id))
+    assert lent == {worked["bob"]: (12_000, 2)}
+    assert borrowed == {worked["ann"]: (12_000, 2)}
+    assert store.read_now(lambda c: ledger_rows.time_moved(c, since_id="job_z")) == [{}, {}]
     names = store.read_now(lambda c: account_rows.get_names(c, [worked["ann"], worked["bob"], "gone"]))
     assert names == {worked["ann"]: "ann", worked["bob"]: "bob"}
 
@@ -205,7 +209,7 @@ def test_quotes_use_past_run_and_wait_times(store: Store, worked: dict[str, str]
     assert waits(("cpu", "us")) == []
 
 
-FILTERED = Filter(kinds=("pay",), since_ms=1, until_ms=2)
+FILTERED = StatementFilter(kinds=("pay",), since_ms=1, until_ms=2)
 PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "statement": (lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9), "ix_transfers_debit"),
     "its other side": (lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9), "ix_transfers_credit"),
@@ -217,7 +221,7 @@ PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "matured": (lambda c: ledger_rows.matured_up_to(c, "a"), "ix_transfers_debit"),
     "earned": (lambda c: ledger_rows.earned_between(c, "a", after=1, before=9), "ix_transfers_credit"),
     "next to mature": (lambda c: ledger_rows.next_earned(c, "a", after=1), "ix_transfers_credit"),
-    "hours": (lambda c: ledger_rows.time_lent(c, since_id="j"), "sqlite_autoindex_"),
+    "hours": (lambda c: ledger_rows.time_moved(c, since_id="j"), "sqlite_autoindex_"),
     "run times": (
         lambda c: ledger_rows.run_times(c, "a", spec_digest="d", name=None, among=9, limit=9),
         "ix_jobs_account",

@@ -213,9 +213,9 @@ async def test_a_key_revoked_while_it_is_looked_up_is_not_remembered(hub: HubDou
     authenticator = hub.hub.identity.authenticator
     store, read = hub.hub.store, hub.hub.store.read
 
-    async def slow_read(unit):  # type: ignore[no-untyped-def]
+    async def slow_read(unit, *args):  # type: ignore[no-untyped-def]
         store.read = read  # type: ignore[method-assign]
-        found = await read(unit)
+        found = await read(unit, *args)
         await keys.revoke(hub.hub, await authenticator.person(hub.admin_key), made["id"])
         return found
 

@@ -236,7 +236,7 @@ async def test_after_an_outage_of_the_store_other_hubs_may_renew_first(
         assert (await tries(a, job_id))[0] == "expired"
 
 
-async def _away(_unit: Any) -> Any:
+async def _away(*_unit: Any, **_arguments: Any) -> Any:
     raise Unavailable("The store is away.")
 
 

@@ -7,15 +7,13 @@ transaction in which another administrator approves it. Payouts keep their own s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from computepool.core.errors import Conflict, Forbidden
 from computepool.core.money.money import format_credits
 from computepool.core.money.payouts import PayoutState
 from computepool.hub.approvals import rows
-from computepool.hub.approvals.rows import GRANT, REVIEW, ROLES, TOP_UP, ApprovalRow
+from computepool.hub.approvals.rows import ApprovalRow
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, roles
@@ -32,71 +30,6 @@ from computepool.protocol.money.credits import TopUpRequest
 
 PAYOUT = "payout"
 _LIST_MAX = 500
-
-
-Details = dict[str, Any]  #: of a request, as it was stored
-
-
-@dataclass(frozen=True, slots=True)
-class _Approval:
-    tx: Tx
-    snapshot: Snapshot
-    row: ApprovalRow
-    admin: Principal  #: who approves
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    summary: Callable[[Details], str]
-    apply: Callable[[Details, _Approval], None]
-
-
-def _top_up_summary(details: Details) -> str:
-    request = TopUpRequest.model_validate(details)
-    summary = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
-    return f"{summary}: {request.note}" if request.note else summary
-
-
-def _apply_top_up(details: Details, to: _Approval) -> None:
-    request, top_up_id = TopUpRequest.model_validate(details), f"top_{to.row.id}"
-    credit_service.give(to.tx, to.snapshot, request, actor=to.row.requested_by, top_up_id=top_up_id)
-
-
-def _grant_summary(details: Details) -> str:
-    return f"{format_credits(details['amount'])} credits to begin with for the new account {details['name']}"
-
-
-def _apply_grant(details: Details, to: _Approval) -> None:
-    new_accounts.grant_credits(to.tx, details["account_id"], amount=details["amount"], table=to.snapshot.table)
-
-
-def _roles_summary(details: Details) -> str:
-    return f"{details['name']} becomes {', '.join(details['roles'])}"
-
-
-def _apply_roles(details: Details, to: _Approval) -> None:
-    roles.change_in(to.tx, details["account_id"], roles=details["roles"], actor=to.row.requested_by)
-
-
-def _review_summary(details: Details) -> str:
-    what = "ban" if details["banned"] else "probation"
-    node = f"{details['name']} ({details['node_id']})"
-    summary = f"lift the {what} of {node}, {details['wrong']} of whose results were proven wrong"
-    return f"{summary}: {details['note']}" if details["note"] else summary
-
-
-def _apply_review(details: Details, to: _Approval) -> None:
-    node = node_rows.get_node(to.tx.connection, details["node_id"])
-    if node is not None:
-        reputation.emit_pardoned(to.tx, node, actor=to.admin.account_id)
-
-
-_KINDS = {
-    TOP_UP: _Kind(_top_up_summary, _apply_top_up),
-    GRANT: _Kind(_grant_summary, _apply_grant),
-    ROLES: _Kind(_roles_summary, _apply_roles),
-    REVIEW: _Kind(_review_summary, _apply_review),
-}
 
 
 async def pending(hub: Hub, admin: Principal) -> ApprovalList:
@@ -116,10 +49,26 @@ async def pending(hub: Hub, admin: Principal) -> ApprovalList:
 def _view(row: ApprovalRow, admin: Principal) -> ApprovalView:
     return ApprovalView.from_attributes(
         row,
-        summary=_KINDS[row.kind].summary(json.loads(row.request)),
+        summary=_summary(row.kind, json.loads(row.request)),
         requested_by=row.requested_by_name,
         can_approve=row.state == "pending" and row.requested_by != admin.account_id,
     )
+
+
+def _summary(kind: str, details: dict[str, Any]) -> str:
+    """`details`: the request as it was stored."""
+    if kind == rows.TOP_UP:
+        request = TopUpRequest.model_validate(details)
+        summary = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
+        return f"{summary}: {request.note}" if request.note else summary
+    if kind == rows.GRANT:
+        return f"{format_credits(details['amount'])} credits to begin with for the new account {details['name']}"
+    if kind == rows.ROLES:
+        return f"{details['name']} becomes {', '.join(details['roles'])}"
+    what = "ban" if details["banned"] else "probation"
+    node = f"{details['name']} ({details['node_id']})"
+    summary = f"lift the {what} of {node}, {details['wrong']} of whose results were proven wrong"
+    return f"{summary}: {details['note']}" if details["note"] else summary
 
 
 def _payout_view(hub: Hub, row: PayoutRow, admin: Principal) -> ApprovalView:
@@ -143,10 +92,23 @@ async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
         if row.requested_by == admin.account_id:
             raise Forbidden("Another administrator must approve your request.")
         _decide(tx, row, admin, state="approved", reason=None)
-        _KINDS[row.kind].apply(json.loads(row.request), _Approval(tx, snapshot, row, admin))
+        _apply(tx, snapshot, row, admin=admin)
         return _view(_find(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
+
+
+def _apply(tx: Tx, snapshot: Snapshot, row: ApprovalRow, *, admin: Principal) -> None:
+    details = json.loads(row.request)
+    if row.kind == rows.TOP_UP:
+        request = TopUpRequest.model_validate(details)
+        credit_service.give(tx, snapshot, request, actor=row.requested_by, top_up_id=f"top_{row.id}")
+    elif row.kind == rows.GRANT:
+        new_accounts.grant_credits(tx, details["account_id"], amount=details["amount"], table=snapshot.table)
+    elif row.kind == rows.ROLES:
+        roles.change_in(tx, details["account_id"], roles=details["roles"], actor=row.requested_by)
+    elif (node := node_rows.get_node(tx.connection, details["node_id"])) is not None:
+        reputation.emit_pardoned(tx, node, actor=admin.account_id)
 
 
 async def reject(hub: Hub, admin: Principal, approval_id: str, *, reason: str) -> ApprovalView:

@@ -56,8 +56,7 @@ def has_event(connection: Connection, *, job_id: str, attempt_id: str, action: s
 
 def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> list[EventRow]:
     given = (matches(events.c[column], value) for column, value in filters.items())
-    statement = EventRow.select().where(events.c.seq > after, *given).order_by(events.c.seq).limit(limit)
-    return EventRow.all(connection.execute(statement))
+    return EventRow.fetch(connection, events.c.seq > after, *given, order=events.c.seq, limit=limit)
 
 
 def first_of_node(connection: Connection, node_id: str, *, action: str) -> int | None:
@@ -73,8 +72,8 @@ def first_of_node(connection: Connection, node_id: str, *, action: str) -> int |
 
 def list_touched(connection: Connection, *, after: int, limit: int, account_id: str | None) -> list[TouchedEvent]:
     """What the next events are about: those of one account, or all (None)."""
-    statement = TouchedEvent.select().where(events.c.seq > after, matches(events.c.account_id, account_id))
-    return TouchedEvent.all(connection.execute(statement.order_by(events.c.seq).limit(limit)))
+    which = events.c.seq > after, matches(events.c.account_id, account_id)
+    return TouchedEvent.fetch(connection, *which, order=events.c.seq, limit=limit)
 
 
 def last_event(connection: Connection) -> int:
@@ -104,15 +103,10 @@ def list_logs(
     connection: Connection, *, job_id: str, after: int, limit: int, without: Sequence[str] = ()
 ) -> list[LogRow]:
     """`without` lists attempts to leave out."""
-    statement = (
-        LogRow.select()
-        .where(log_chunks.c.job_id == job_id, log_chunks.c.seq > after)
-        .order_by(log_chunks.c.seq)
-        .limit(limit)
-    )
+    which = [log_chunks.c.job_id == job_id, log_chunks.c.seq > after]
     if without:
-        statement = statement.where(log_chunks.c.attempt_id.not_in(without))
-    return LogRow.all(connection.execute(statement))
+        which.append(log_chunks.c.attempt_id.not_in(without))
+    return LogRow.fetch(connection, *which, order=log_chunks.c.seq, limit=limit)
 
 
 def stdout_of(connection: Connection, *, job_id: str, attempt_id: str) -> Iterator[str]:

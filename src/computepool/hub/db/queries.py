@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -12,7 +12,6 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
-    TextClause,
     bindparam,
     exists,
     func,
@@ -23,9 +22,9 @@ from sqlalchemy import (
 
 from computepool.hub.db import dialect
 from computepool.hub.db.session import Tx
+from computepool.hub.db.typed_rows import Condition
 
 V = TypeVar("V")
-Condition: TypeAlias = ColumnElement[bool] | TextClause
 
 
 def count(connection: Connection, *where: Condition) -> int:

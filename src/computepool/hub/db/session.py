@@ -17,10 +17,11 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -35,7 +36,14 @@ from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.tables import events
 
-__all__ = ["Commit", "CommitHooks", "Connection", "Store", "Tx"]  # use cases take SQLAlchemy's types from here
+__all__ = [
+    "Commit",
+    "CommitHooks",
+    "Connection",
+    "EventFields",
+    "Store",
+    "Tx",
+]  # use cases take SQLAlchemy's types from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 5
@@ -43,6 +51,7 @@ _TRIES = 5
 #: lose it again.
 _PAUSE_MS = 10
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _EVENTS = Prepared(events.insert())
 
@@ -54,17 +63,34 @@ class PendingWrites:
     events: list[dict[str, Any]] = field(default_factory=list)
     topics: set[str] = field(default_factory=set)
     transfers: list[dict[str, Any]] = field(default_factory=list)  #: money/booking.py
-    balances: dict[str, int] = field(default_factory=dict)  #: change by ledger account
-    inline_bytes: dict[str, int] = field(default_factory=dict)  #: change by account, artifacts/inline_rows.py
+    balances: Counter[str] = field(default_factory=Counter)  #: change by ledger account
+    inline_bytes: Counter[str] = field(default_factory=Counter)  #: change by account, artifacts/inline_rows.py
     changed_groups: set[str] = field(default_factory=set)  #: they may be complete, groups/collector.py
 
     def add(self, more: PendingWrites) -> None:
         self.events += more.events
         self.topics |= more.topics
         self.transfers += more.transfers
-        _add_up(self.balances, more.balances)
-        _add_up(self.inline_bytes, more.inline_bytes)
+        self.balances.update(more.balances)
+        self.inline_bytes.update(more.inline_bytes)
         self.changed_groups |= more.changed_groups
+
+
+class EventFields(TypedDict, total=False):
+    """What an event is about. A field that is not given is NULL, or false."""
+
+    account_id: str | None
+    job_id: str | None
+    attempt_id: str | None
+    node_id: str | None
+    group_id: str | None
+    before: str | None
+    after: str | None
+    reason: str | None
+    final: bool
+
+
+_ABOUT_NOTHING: dict[str, Any] = {**dict.fromkeys(EventFields.__annotations__), "final": False}
 
 
 @dataclass(slots=True)
@@ -76,39 +102,12 @@ class Tx(PendingWrites):
     before: PendingWrites = field(default_factory=PendingWrites, kw_only=True)  #: of the units before this one
 
     def emit(
-        self,
-        *,
-        actor: str,
-        action: str,
-        account_id: str | None = None,
-        job_id: str | None = None,
-        attempt_id: str | None = None,
-        node_id: str | None = None,
-        group_id: str | None = None,
-        before: str | None = None,
-        after: str | None = None,
-        reason: str | None = None,
-        final: bool = False,
-        data: str | Mapping[str, object] | None = None,
+        self, *, actor: str, action: str, data: str | Mapping[str, object] | None = None, **about: Unpack[EventFields]
     ) -> None:
         """Record a state transition, in the same transaction as the rows it describes."""
-        self.events.append(
-            {
-                "at_ms": self.now_ms,
-                "actor": actor,
-                "action": action,
-                "account_id": account_id,
-                "job_id": job_id,
-                "attempt_id": attempt_id,
-                "node_id": node_id,
-                "group_id": group_id,
-                "before": before,
-                "after": after,
-                "reason": reason,
-                "final": final,
-                "data": data if data is None or isinstance(data, str) else json.dumps(data),
-            }
-        )
+        text = data if data is None or isinstance(data, str) else json.dumps(data)
+        event = {"at_ms": self.now_ms, "actor": actor, "action": action, **_ABOUT_NOTHING, **about, "data": text}
+        self.events.append(event)
         self.topics.add("events")
 
     def emit_own(self, account_id: str, action: str, **data: object) -> None:
@@ -196,14 +195,16 @@ class Store:
         self._writer.dispose()
         self._reader.dispose()
 
-    async def write(self, unit: Callable[[Tx], T]) -> T:
+    async def write(self, unit: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a unit of work. Returns its result, or raises its error, once the shared commit is on disk."""
         future: asyncio.Future[T] = self._running_loop().create_future()
-        self._queue.put(_Write(unit, future))
+        self._queue.put(_Write(lambda tx: unit(tx, *args, **kwargs), future))
         return await future
 
-    async def read(self, unit: Callable[[Connection], T]) -> T:
-        return await self._running_loop().run_in_executor(self._readers, self.read_now, unit)
+    async def read(self, unit: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._running_loop().run_in_executor(
+            self._readers, self.read_now, lambda connection: unit(connection, *args, **kwargs)
+        )
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._stopped:
@@ -352,11 +353,6 @@ class Store:
             except Exception:
                 logger.exception("cache_sync.failed")  # the writes are committed all the same
         _resolve(batch)
-
-
-def _add_up(total: dict[str, int], more: dict[str, int]) -> None:
-    for name, delta in more.items():
-        total[name] = total.get(name, 0) + delta
 
 
 def _resolve(batch: Sequence[_Write]) -> None:

@@ -374,7 +374,7 @@ attempts = Table(
     Column("checkpoint_ms", BigInteger),  # its own time up to its newest checkpoint
     Column(
         "narrow", Boolean, nullable=False, server_default=text("false")
-    ),  # the submitter, not the pool, chose its node
+    ),  # its submitter, not the pool, chose the node
     UniqueConstraint("job_id", "number"),
 )
 Index("ix_attempts_live", attempts.c.node_id, **partial_index(_LIVE))

@@ -4,7 +4,8 @@
         id: str
         name: str
 
-    NodeName.all(connection.execute(NodeName.select().where(...)))
+    NodeName.find(connection, nodes.c.id == node_id)
+    NodeName.fetch(connection, nodes.c.account_id == owner, order=nodes.c.name)
 
 Rows are tuples, because thousands are made every second. A subclass adds columns.
 """
@@ -15,8 +16,9 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, dataclass_transform
 
-from sqlalchemy import Column, ColumnElement, Result, Select, Table, select
+from sqlalchemy import Column, ColumnElement, Connection, Result, Select, Table, TextClause, select
 
+Condition: TypeAlias = ColumnElement[bool] | TextClause
 _Source: TypeAlias = Table | ColumnElement[Any]
 
 
@@ -70,7 +72,25 @@ class TypedRow(tuple[Any, ...], metaclass=_RowType):
 
     @classmethod
     def select(cls) -> Select[Any]:
+        """A class with columns of several tables adds the join."""
         return select(*cls.columns.values())
+
+    @classmethod
+    def find(cls, connection: Connection, *where: Condition) -> Self | None:
+        """The first row that meets the conditions."""
+        return cls.first(connection.execute(cls.select().where(*where)))
+
+    @classmethod
+    def fetch(
+        cls,
+        connection: Connection,
+        *where: Condition,
+        order: ColumnElement[Any] | tuple[ColumnElement[Any], ...] = (),
+        limit: int | None = None,
+    ) -> list[Self]:
+        """All rows that meet the conditions, or the first `limit` of them."""
+        columns = order if isinstance(order, tuple) else (order,)
+        return cls.all(connection.execute(cls.select().where(*where).order_by(*columns).limit(limit)))
 
     @classmethod
     def all(cls, result: Iterable[Iterable[Any]]) -> list[Self]:

@@ -96,7 +96,9 @@ def scope_for(action: Action, *, safe: bool) -> Scope:
 
 
 def check_action(principal: Principal, action: Action, *, scope: Scope) -> None:
-    check_scope(principal, scope)
+    if not may_use(principal, scope):
+        only = ", ".join(sorted(principal.scopes or ()))
+        raise Forbidden(f"This key is for {only} only; this request needs a key with the scope {scope.value}.")
     role = _ROLE_FOR.get(action)
     if role is not None and role not in principal.roles and not principal.is_admin:
         raise Forbidden(f"This needs the role {role.value}; ask the hub's operator for it.")
@@ -109,12 +111,6 @@ def may(principal: Principal, action: Action) -> bool:
     except Forbidden:
         return False
     return True
-
-
-def check_scope(principal: Principal, scope: Scope) -> None:
-    if principal.scopes is not None and not may_use(principal, scope):
-        may = ", ".join(sorted(principal.scopes))
-        raise Forbidden(f"This key is for {may} only; this request needs a key with the scope {scope.value}.")
 
 
 def may_use(principal: Principal, scope: Scope) -> bool:

@@ -69,7 +69,7 @@ class Authenticator:
             raise Unauthenticated("This is not a valid key. Run `pool login`, or copy the key again.")
         key_id, secret = parsed
         generation = self._generation
-        row = await self._store.read(lambda connection: account_rows.get_key(connection, key_id))
+        row = await self._store.read(account_rows.get_key, key_id)
         if row is None or not self._secrets.matches(secret, row.hash):
             raise WrongCredential("This key is not known to the hub.")
         if row.revoked_at_ms is not None:
@@ -112,7 +112,7 @@ class Authenticator:
 
     async def _look_up(self, node_ids: list[str]) -> list[NodeKeysRow | Exception]:
         """Batched: after a restart of the hub all nodes call at once."""
-        rows = await self._store.read(lambda connection: node_rows.get_keys(connection, node_ids))
+        rows = await self._store.read(node_rows.get_keys, node_ids)
         unknown = "This node is not enrolled here; enrol it with a code from `pool node code`."
         return [rows.get(node_id) or Unauthenticated(unknown) for node_id in node_ids]
 

@@ -67,7 +67,7 @@ async def find(hub: Hub, remembered: Remembered, *, model: type[M]) -> M | None:
     """The stored reply to this very request, if any."""
     if not remembered.key:
         return None
-    row = await hub.store.read(lambda connection: account_rows.get_reply(connection, **remembered.scope))
+    row = await hub.store.read(account_rows.get_reply, **remembered.scope)
     if row is None or row.request_hash != remembered.request_hash:
         return None
     return model.model_validate_json(row.reply)

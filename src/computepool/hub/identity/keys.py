@@ -109,11 +109,7 @@ async def page(
     every_account = everybody and principal.is_admin and account_id is None
     owner = None if every_account else access.chosen_account(principal, account_id)
     kinds = [_KEY, _SESSION] if sessions else [_KEY]
-    rows = await hub.store.read(
-        lambda connection: account_rows.list_keys(
-            connection, account_id=owner, kinds=kinds, after=after or "", limit=limit
-        )
-    )
+    rows = await hub.store.read(account_rows.list_keys, account_id=owner, kinds=kinds, after=after or "", limit=limit)
     views = [key_view(row, principal, now_ms=hub.now_ms()) for row in rows]
     return KeyPage(keys=views, next=views[-1].id if len(views) == limit else None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
@@ -41,6 +41,10 @@ class KeyRow(TypedRow, of=(api_keys, accounts.c.name.label("account_name"))):
     revoked_at_ms: int | None
     scopes: str | None
     account_name: str
+
+    @classmethod
+    def select(cls) -> Select[Any]:
+        return super().select().join(accounts, accounts.c.id == api_keys.c.account_id)
 
 
 class CheckedKey(KeyRow, of=(api_keys, accounts)):
@@ -93,7 +97,7 @@ def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) 
 
 
 def get_account(connection: Connection, account_id: str) -> AccountRow | None:
-    return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.id == account_id)))
+    return AccountRow.find(connection, accounts.c.id == account_id)
 
 
 def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
@@ -117,7 +121,7 @@ def count_admins(connection: Connection) -> int:
 
 
 def find_account(connection: Connection, name: str) -> AccountRow | None:
-    return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.name == name)))
+    return AccountRow.find(connection, accounts.c.name == name)
 
 
 def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
@@ -125,8 +129,7 @@ def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, s
 
 
 def list_accounts(connection: Connection, *, after: str, limit: int) -> list[AccountRow]:
-    statement = AccountRow.select().where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
-    return AccountRow.all(connection.execute(statement))
+    return AccountRow.fetch(connection, accounts.c.id > after, order=accounts.c.id, limit=limit)
 
 
 def insert_key(tx: Tx, **columns: Any) -> None:
@@ -134,24 +137,15 @@ def insert_key(tx: Tx, **columns: Any) -> None:
 
 
 def get_key(connection: Connection, key_id: str) -> CheckedKey | None:
-    statement = (
-        CheckedKey.select().join(accounts, accounts.c.id == api_keys.c.account_id).where(api_keys.c.id == key_id)
-    )
-    return CheckedKey.first(connection.execute(statement))
+    return CheckedKey.find(connection, api_keys.c.id == key_id)
 
 
 def list_keys(
     connection: Connection, *, account_id: str | None, kinds: Sequence[str], after: str, limit: int
 ) -> list[KeyRow]:
     """`account_id` None: keys of all accounts."""
-    statement = (
-        KeyRow.select()
-        .join(accounts, accounts.c.id == api_keys.c.account_id)
-        .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after, matches(api_keys.c.account_id, account_id))
-        .order_by(api_keys.c.id)
-        .limit(limit)
-    )
-    return KeyRow.all(connection.execute(statement))
+    which = api_keys.c.kind.in_(kinds), api_keys.c.id > after, matches(api_keys.c.account_id, account_id)
+    return KeyRow.fetch(connection, *which, order=api_keys.c.id, limit=limit)
 
 
 def revoke_key(tx: Tx, key_id: str) -> bool:
@@ -181,11 +175,8 @@ def touch_keys(tx: Tx, used: dict[str, int]) -> None:
         set_where(tx, api_keys, api_keys.c.id == key_id, last_used_ms=at_ms)
 
 
-def insert_code(
-    tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int, uses_max: int | None = None
-) -> None:
-    row = {"hash": code_hash, "purpose": purpose, "account_id": account_id, "uses_max": uses_max}
-    tx.connection.execute(codes.insert().values(**row, expires_at_ms=expires_at_ms))
+def insert_code(tx: Tx, **columns: str | int | None) -> None:
+    tx.connection.execute(codes.insert().values(columns))
 
 
 def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
@@ -200,12 +191,8 @@ def get_code(connection: Connection, code_hash: str) -> CodeRow | None:
 
 def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> list[CodeRow]:
     """Those that still work, newest last."""
-    statement = (
-        CodeRow.select()
-        .where(codes.c.account_id == account_id, codes.c.purpose == "join", _IS_LEFT, codes.c.expires_at_ms > now_ms)
-        .order_by(codes.c.expires_at_ms, codes.c.hash)
-    )
-    return CodeRow.all(connection.execute(statement))
+    which = codes.c.account_id == account_id, codes.c.purpose == "join", _IS_LEFT, codes.c.expires_at_ms > now_ms
+    return CodeRow.fetch(connection, *which, order=(codes.c.expires_at_ms, codes.c.hash))
 
 
 def end_join_codes(tx: Tx, *, account_id: str) -> None:
@@ -275,9 +262,8 @@ def get_reply(connection: Connection, *, account_id: str, route: str, key: str) 
     return StoredReply.one(_REPLY.first(connection, account=account_id, path=route, word=key))
 
 
-def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
-    row = {"account_id": account_id, "route": route, "key": key, "request_hash": request_hash}
-    _INSERT_REPLY.execute(tx.connection, [row | {"reply": reply, "created_at_ms": tx.now_ms}])
+def insert_reply(tx: Tx, **columns: str) -> None:
+    _INSERT_REPLY.execute(tx.connection, [{**columns, "created_at_ms": tx.now_ms}])
 
 
 def prune_replies(tx: Tx, *, before_ms: int) -> None:

@@ -22,15 +22,13 @@ def account_view(row: AccountRow) -> AccountView:
 
 
 async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPage:
-    rows = await hub.store.read(
-        lambda connection: account_rows.list_accounts(connection, after=after or "", limit=limit)
-    )
+    rows = await hub.store.read(account_rows.list_accounts, after=after or "", limit=limit)
     views = [account_view(row) for row in rows]
     return AccountPage(accounts=views, next=views[-1].id if len(views) == limit else None)
 
 
 async def get_account(hub: Hub, account_id: str) -> AccountView:
-    row = await hub.store.read(lambda connection: account_rows.get_account(connection, account_id))
+    row = await hub.store.read(account_rows.get_account, account_id)
     return account_view(access.found(row, what="account"))
 
 
@@ -42,7 +40,7 @@ def issue_code(
     expires_at_ms = tx.now_ms + round(lifetime_s * 1000)
     account_rows.insert_code(
         tx,
-        code_hash=snapshot.secrets.digest(code),
+        hash=snapshot.secrets.digest(code),
         purpose=purpose,
         account_id=account_id,
         expires_at_ms=expires_at_ms,

@@ -24,7 +24,7 @@ async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str
     """Raises NotFound, or Conflict with a list of candidates."""
     word = word.strip()
     async with hub.jobs.searches:
-        found = await hub.store.read(lambda connection: _look(hub, connection, principal, kind=kind, word=word))
+        found = await hub.store.read(_look, hub, principal, kind=kind, word=word)
     if len(found) == 1:
         return Reference(kind=kind, id=found[0].id, name=found[0].name)
     if not found:
@@ -39,7 +39,7 @@ async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str
 
 
 def _look(
-    hub: Hub, connection: Connection, principal: Principal, *, kind: ReferenceKind, word: str
+    connection: Connection, hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str
 ) -> list[rows.FoundReference]:
     if word == LAST and kind is not ReferenceKind.ACCOUNT:
         return rows.newest(connection, kind.value, account_id=principal.account_id)

@@ -13,8 +13,9 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
-from computepool.hub.db.queries import Condition, scalars
+from computepool.hub.db.queries import scalars
 from computepool.hub.db.tables import HAS_NO_JOB, IS_IN_GROUP, events
+from computepool.hub.db.typed_rows import Condition
 from computepool.protocol.jobs.filters import EventFilter
 
 #: Actions of events that are about a job, which most events are. Other events name no job.
@@ -73,8 +74,7 @@ def _search(
         last = connection.execute(end.offset(window - 1).limit(1)).first()
     if last is not None:
         others.append(events.c.seq >= last.seq if newest_first else events.c.seq <= last.seq)
-    found = EventRow.select().where(*indexed, *others).order_by(order).limit(limit)
-    rows = EventRow.all(connection.execute(found))
+    rows = EventRow.fetch(connection, *indexed, *others, order=order, limit=limit)
     if len(rows) == limit:
         return SearchPage(rows, rows[-1].seq, rows[-1].at_ms)
     return SearchPage(rows) if last is None else SearchPage(rows, last.seq, last.at_ms)

@@ -46,8 +46,7 @@ def post(tx: Tx, key: str, legs: Sequence[Leg], *, job_id: str | None = None, re
         }
         for number, leg in enumerate(legs)
     ]
-    for account, delta in ledger.deltas(legs).items():
-        tx.balances[account] = tx.balances.get(account, 0) + delta
+    tx.balances.update(ledger.deltas(legs))
 
 
 def balance_of(connection: Connection, account: str) -> int:
@@ -59,7 +58,7 @@ def balance_of(connection: Connection, account: str) -> int:
 def balance(tx: Tx, account: str) -> int:
     """Including what this transaction has moved so far. Another hub may commit first; then the database decides."""
     stored = balance_of(tx.connection, account)
-    return stored + tx.before.balances.get(account, 0) + tx.balances.get(account, 0)
+    return stored + tx.before.balances[account] + tx.balances[account]
 
 
 def write(tx: Tx, _commit: Commit) -> None:

@@ -85,7 +85,7 @@ def _bill(row: NamedAttempt, table: PriceTable, *, own: bool) -> Bill:
 
 
 async def explain(hub: Hub, principal: Principal, job_id: str) -> CostView:
-    money = visible(principal, await hub.store.read(lambda connection: load(connection, job_id)))
+    money = visible(principal, await hub.store.read(load, job_id))
     if _is_submitter(principal, money):
         yours = principal.account_id == money.job.account_id
         return _to_submitter(money, now_ms=hub.now_ms(), yours=yours)

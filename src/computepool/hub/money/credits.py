@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Literal
 
 from computepool.core.errors import BadRequest, Conflict, NotFound
@@ -156,10 +155,8 @@ async def mature(hub: Hub) -> int:
 async def _mature_held(hub: Hub) -> int:
     """Pay that was held for a check and is due: job by job, independently of the owner's other earnings."""
     now_ms, done = hub.now_ms(), 0
-    while found := await hub.store.read(
-        lambda connection: recheck_rows.held_until(connection, now_ms=now_ms, limit=_MATURED_AT_ONCE)
-    ):
-        done += await hub.store.write(partial(_release_held, job_ids=found, now_ms=now_ms))
+    while found := await hub.store.read(recheck_rows.held_until, now_ms=now_ms, limit=_MATURED_AT_ONCE):
+        done += await hub.store.write(_release_held, job_ids=found, now_ms=now_ms)
     return done
 
 
@@ -175,14 +172,14 @@ def _release_held(tx: Tx, *, job_ids: list[str], now_ms: int) -> int:
 
 async def _mature_all(hub: Hub, *, soon: bool) -> int:
     settings, now_ms, seen = hub.settings, hub.now_ms(), hub.money.matured.get(soon)
-    before, names = await hub.store.read(partial(_candidates, seen=seen, soon=soon, settings=settings, now_ms=now_ms))
+    before, names = await hub.store.read(_candidates, seen=seen, soon=soon, settings=settings, now_ms=now_ms)
     done = 0
     for start in range(0, len(names), _MATURED_AT_ONCE):
         some = names[start : start + _MATURED_AT_ONCE]
         # Read before writing: a pool at rest writes nothing.
-        due = await hub.store.read(partial(_due, names=some, soon=soon, settings=settings, now_ms=now_ms))
+        due = await hub.store.read(_due, names=some, soon=soon, settings=settings, now_ms=now_ms)
         if due:
-            done += await hub.store.write(partial(_mature, names=due, soon=soon, settings=settings))
+            done += await hub.store.write(_mature, names=due, soon=soon, settings=settings)
     hub.money.matured[soon] = before
     return done
 
@@ -243,7 +240,7 @@ async def leaderboard(hub: Hub, *, by: By, limit: int) -> LeaderboardView:
     at_ms, board = hub.money.boards.get(by, (0, None))
     if board is None or not 0 <= hub.now_ms() - at_ms < _BOARD_AGE_MS:
         since_ms = max(0, hub.now_ms() - _BOARD_MS)
-        board = await hub.store.read(lambda connection: _board(connection, by=by, since_ms=since_ms))
+        board = await hub.store.read(_board, by=by, since_ms=since_ms)
         hub.money.boards[by] = (hub.now_ms(), board)
     return board.model_copy(update={"lenders": board.lenders[:limit], "borrowers": board.borrowers[:limit]})
 
@@ -252,8 +249,7 @@ def _board(connection: Connection, *, by: By, since_ms: int) -> LeaderboardView:
     since = ledger_rows.first_at(connection, since_ms)
     earned, paid = ledger_rows.credits_moved(connection, since=since)
     since_id = make_id("job", since_ms, bytes(10))
-    lent = ledger_rows.time_lent(connection, since_id=since_id)
-    borrowed = ledger_rows.time_borrowed(connection, since_id=since_id)
+    lent, borrowed = ledger_rows.time_moved(connection, since_id=since_id)
     for theirs in (paid, borrowed):  # hub jobs count for who runs them, but the pool is no borrower
         theirs.pop(POOL_ACCOUNT, None)
     return LeaderboardView(

@@ -7,7 +7,6 @@ Sequence numbers and times grow together, so a span of time is a range of number
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -34,6 +33,7 @@ from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.queries import any_row
 from computepool.hub.db.tables import IS_HELD, attempts, jobs
 from computepool.hub.db.typed_rows import TypedRow
+from computepool.protocol.jobs.filters import StatementFilter
 
 _MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
 _LAST = select(func.max(transfers.c.seq))
@@ -68,17 +68,8 @@ def get_balances(connection: Connection, account_id: str) -> dict[str, int]:
 # statements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which of an account's transfers; every condition is optional."""
-
-    kinds: tuple[str, ...] = ()
-    since_ms: int | None = None
-    until_ms: int | None = None  #: exclusive
-
-
 def statement(
-    connection: Connection, account_id: str, filters: Filter, *, before: int | None, limit: int
+    connection: Connection, account_id: str, filters: StatementFilter, *, before: int | None, limit: int
 ) -> list[TransferRow]:
     """Newest first. Each index gives its newest few rows, and the newest of those are the page."""
     picked = _sides(connection, account_id, filters, before=before, limit=limit)
@@ -86,7 +77,7 @@ def statement(
     return TransferRow.all(rows)
 
 
-def sums(connection: Connection, account_id: str, filters: Filter) -> list[dict[str, Any]]:
+def sums(connection: Connection, account_id: str, filters: StatementFilter) -> list[dict[str, Any]]:
     """Totals by kind. A transfer between two balances of the account is neither a gain nor a loss."""
     picked = _sides(connection, account_id, filters, before=None, limit=None)
     distinct = select(*picked.columns).distinct().subquery()
@@ -105,7 +96,7 @@ def sums(connection: Connection, account_id: str, filters: Filter) -> list[dict[
 
 
 def _sides(
-    connection: Connection, account_id: str, filters: Filter, *, before: int | None, limit: int | None
+    connection: Connection, account_id: str, filters: StatementFilter, *, before: int | None, limit: int | None
 ) -> Subquery:
     conditions = _conditions(connection, filters, before=before)
     parts: list[Select[Any]] = []
@@ -119,7 +110,7 @@ def _sides(
     return union_all(*parts).subquery()
 
 
-def _conditions(connection: Connection, filters: Filter, *, before: int | None) -> list[ColumnElement[bool]]:
+def _conditions(connection: Connection, filters: StatementFilter, *, before: int | None) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if before is not None:
         found.append(transfers.c.seq < before)
@@ -146,9 +137,7 @@ def first_at(connection: Connection, at_ms: int) -> int:
 
 def by_keys(connection: Connection, keys: Sequence[str]) -> list[TransferRow]:
     """The legs booked under these keys, in order."""
-    matching = dialect.among(connection, transfers.c.tx_key, keys)
-    statement = TransferRow.select().where(matching).order_by(transfers.c.seq)
-    return TransferRow.all(connection.execute(statement))
+    return TransferRow.fetch(connection, dialect.among(connection, transfers.c.tx_key, keys), order=transfers.c.seq)
 
 
 def hashes(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
@@ -254,14 +243,9 @@ def _by_account(connection: Connection, statement: Select[Any], prefix: str) -> 
     return {row.name.removeprefix(prefix): int(row.amount) for row in rows if row.name.startswith(prefix)}
 
 
-def time_lent(connection: Connection, *, since_id: str) -> dict[str, tuple[int, int]]:
-    """By account, (ms, jobs) that its nodes ran for others, of the jobs since that id."""
-    return _time_by(connection, attempts.c.owner_id, since_id)
-
-
-def time_borrowed(connection: Connection, *, since_id: str) -> dict[str, tuple[int, int]]:
-    """By account, (ms, jobs) that others' nodes ran for it, of the jobs since that id."""
-    return _time_by(connection, jobs.c.account_id, since_id)
+def time_moved(connection: Connection, *, since_id: str) -> list[dict[str, tuple[int, int]]]:
+    """Lent and borrowed by account since that job: (ms, jobs) that its nodes ran for others, and others' nodes for it."""
+    return [_time_by(connection, column, since_id) for column in (attempts.c.owner_id, jobs.c.account_id)]
 
 
 def _time_by(connection: Connection, column: ColumnElement[str], since_id: str) -> dict[str, tuple[int, int]]:

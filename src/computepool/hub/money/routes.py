@@ -23,8 +23,8 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money import costs, credits as credit_service, prices, receipts, statements
-from computepool.hub.money.statements import StatementFilter
 from computepool.hub.submission import quotes
+from computepool.protocol.jobs.filters import StatementFilter
 from computepool.protocol.money.credits import (
     CostView,
     CreditsView,

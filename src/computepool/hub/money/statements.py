@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from computepool.core.ids import earlier_id
@@ -18,7 +17,8 @@ from computepool.hub.jobs.rows import JobRow
 from computepool.hub.money import ledger_rows
 from computepool.hub.money.csv_files import Amount, csv_lines
 from computepool.hub.money.holds import settle_key, take_back_key
-from computepool.hub.money.ledger_rows import Filter, TransferRow
+from computepool.hub.money.ledger_rows import TransferRow
+from computepool.protocol.jobs.filters import StatementFilter
 from computepool.protocol.money.credits import Entry, StatementPage, Sum
 
 _EXPORT_PAGE = 1_000
@@ -38,11 +38,6 @@ _CSV_HEADER = [
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BALANCES = {"user": "available", "escrow": "held", "earn": "maturing", "owner": "earned", "payout": "payout"}
 _OTHERS = {ledger.FEES: "fees", ledger.PROMO: "promotion", ledger.BANK: "bank", ledger.LOSS: "losses"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatementFilter(Filter):
-    job_id: str | None = None
 
 
 async def page(

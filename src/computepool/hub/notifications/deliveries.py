@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -61,16 +61,6 @@ async def run(hub: Hub) -> None:
             await courier.idle()
 
 
-def _client(hub: Hub) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        timeout=hub.settings.webhook_call_s,
-        verify=_tls(),
-        trust_env=False,
-        follow_redirects=False,
-        limits=httpx2.Limits(max_keepalive_connections=0),
-    )
-
-
 @cache
 def _tls() -> ssl.SSLContext:
     """Loading the certificates of all authorities takes 25 ms, so the hubs of a process share one context."""
@@ -85,7 +75,13 @@ class Courier:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._client = _client(hub)
+        self._client = httpx2.AsyncClient(
+            timeout=hub.settings.webhook_call_s,
+            verify=_tls(),
+            trust_env=False,
+            follow_redirects=False,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+        )
         #: by webhook: its account, and the task that calls it
         self._calls: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._turn = 0
@@ -107,7 +103,7 @@ class Courier:
         """Turn new events into deliveries, and start to send what is due. Returns the number of webhooks started."""
         hub = self._hub
         await notices.gather(hub)
-        due = await hub.store.read(lambda connection: rows.due(connection, now_ms=hub.now_ms()))
+        due = await hub.store.read(rows.due, now_ms=hub.now_ms())
         accounts = {row.account_id for row in due}
         self._turns = {account: turn for account, turn in self._turns.items() if account in accounts}
         waiting = [row for row in due if row.webhook_id not in self._calls]
@@ -151,12 +147,10 @@ class Courier:
         result = await send(hub, self._client, row)
         jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
         settings = hub.settings
-        await hub.store.write(partial(_settle, row=row, result=result, settings=settings, jitter=jitter))
+        await hub.store.write(_settle, row=row, result=result, settings=settings, jitter=jitter)
         if not result.arrived:
             return None
-        found = await hub.store.read(
-            lambda connection: rows.due(connection, now_ms=hub.now_ms(), webhook_id=row.webhook_id)
-        )
+        found = await hub.store.read(rows.due, now_ms=hub.now_ms(), webhook_id=row.webhook_id)
         return found[0] if found else None
 
 

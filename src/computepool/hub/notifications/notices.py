@@ -8,7 +8,6 @@ without a webhook costs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import groups, rows as group_rows
 from computepool.hub.notifications import rows
-from computepool.hub.notifications.rows import WebhookRow
+from computepool.hub.notifications.rows import JobName, WebhookRow
 from computepool.protocol.webhooks import PAYLOAD_VERSION
 
 COMPLETE, HOME, FINISHED = rows.COMPLETE, "group.home", "job.finished"
@@ -54,14 +53,8 @@ async def gather(hub: Hub) -> int:
 
 async def _gather_batch(hub: Hub, webhook_id: str) -> tuple[int, bool]:
     """Returns the number of deliveries, and whether more events wait."""
-    address = hub.settings.address
-
-    def load(connection: Connection) -> _Batch | None:
-        hook = rows.get(connection, webhook_id)
-        return None if hook is None else _read_batch(connection, hook, address=address)
-
-    found = await hub.store.read(load)
-    if found is None or not await hub.store.write(lambda tx: _apply_batch(tx, found)):
+    found = await hub.store.read(_read_batch, webhook_id, address=hub.settings.address)
+    if found is None or not await hub.store.write(_apply_batch, found):
         return 0, False
     return len(found.deliveries), found.full
 
@@ -73,12 +66,13 @@ def _apply_batch(tx: Tx, batch: _Batch) -> bool:
     return True
 
 
-def _read_batch(connection: Connection, hook: WebhookRow, *, address: str) -> _Batch | None:
-    found = rows.next_events(connection, hook, limit=_BATCH_MAX)
-    if not found:
+def _read_batch(connection: Connection, webhook_id: str, *, address: str) -> _Batch | None:
+    hook = rows.get(connection, webhook_id)
+    if hook is None or not (found := rows.next_events(connection, hook, limit=_BATCH_MAX)):
         return None
     selected = [(row, event) for row in found if (event := _public_name(row)) and wants(hook, event)]
-    payload_data = _PayloadData(connection, [row for row, _ in selected])
+    job_ids = sorted({row.job_id for row, _ in selected if row.job_id is not None})
+    jobs = rows.keys_of_jobs(connection, job_ids) if job_ids else {}
     deliveries = [
         {
             "id": f"msg_{row.seq:013x}_{hook.id.rpartition('_')[2]}",  # stable, and in the order of the events
@@ -87,7 +81,7 @@ def _read_batch(connection: Connection, hook: WebhookRow, *, address: str) -> _B
             "body": payload(address, event, at_ms=row.at_ms, data=data),
         }
         for row, event in selected
-        if (data := payload_data.of(row, event)) is not None
+        if (data := _payload_data(connection, row, event, job=jobs.get(row.job_id or ""))) is not None
     ]
     return _Batch(hook, found[-1].seq, deliveries, full=len(found) == _BATCH_MAX)
 
@@ -105,32 +99,20 @@ def payload(address: str, event: str, *, at_ms: int, data: dict[str, Any]) -> st
     return json.dumps(fields, separators=(",", ":"))
 
 
-class _PayloadData:
-    """What the events of one batch are about, read together."""
-
-    def __init__(self, connection: Connection, found: Sequence[EventRow]) -> None:
-        self._connection = connection
-        jobs = sorted({row.job_id for row in found if row.job_id is not None})
-        self._jobs = rows.keys_of_jobs(connection, jobs) if jobs else {}
-
-    def of(self, row: EventRow, event: str) -> dict[str, Any] | None:
-        if event == FINISHED:
-            return self._finished_job(row)
-        group = group_rows.get_group(self._connection, row.group_id or "")
-        if group is None:
-            return None
-        fields = json.loads(row.data or "{}")
-        data = {"group_id": group.id, "name": group.name[:_NAMES_MAX]}
-        if event == HOME:
-            numbers = {name: fields.get(name) for name in ("items", "files", "bytes")}
-            return {**data, "node_id": row.node_id, **numbers}
-        view = groups.view(self._connection, group)
-        counts = {name: view[name] for name in ("total", "succeeded", "failed")}
-        return {**data, "round": fields.get("round"), **counts}
-
-    def _finished_job(self, row: EventRow) -> dict[str, Any] | None:
-        job = self._jobs.get(row.job_id or "")
+def _payload_data(connection: Connection, row: EventRow, event: str, *, job: JobName | None) -> dict[str, Any] | None:
+    if event == FINISHED:
         if job is None or job.hub_job is not None:
             return None
         names = {"key": job.key and job.key[:_NAMES_MAX], "name": job.name[:_NAMES_MAX]}
         return {"job_id": row.job_id, "group_id": row.group_id, "state": row.after, "reason": row.reason, **names}
+    group = group_rows.get_group(connection, row.group_id or "")
+    if group is None:
+        return None
+    fields = json.loads(row.data or "{}")
+    data = {"group_id": group.id, "name": group.name[:_NAMES_MAX]}
+    if event == HOME:
+        numbers = {name: fields.get(name) for name in ("items", "files", "bytes")}
+        return {**data, "node_id": row.node_id, **numbers}
+    view = groups.view(connection, group)
+    counts = {name: view[name] for name in ("total", "succeeded", "failed")}
+    return {**data, "round": fields.get("round"), **counts}

@@ -64,12 +64,11 @@ def insert(tx: Tx, **columns: Any) -> None:
 
 
 def get(connection: Connection, webhook_id: str) -> WebhookRow | None:
-    return WebhookRow.first(connection.execute(WebhookRow.select().where(webhooks.c.id == webhook_id)))
+    return WebhookRow.find(connection, webhooks.c.id == webhook_id)
 
 
 def of_account(connection: Connection, account_id: str) -> list[WebhookRow]:
-    statement = WebhookRow.select().where(webhooks.c.account_id == account_id).order_by(webhooks.c.id)
-    return WebhookRow.all(connection.execute(statement))
+    return WebhookRow.fetch(connection, webhooks.c.account_id == account_id, order=webhooks.c.id)
 
 
 def count_of_account(connection: Connection, account_id: str) -> int:
@@ -77,7 +76,7 @@ def count_of_account(connection: Connection, account_id: str) -> int:
 
 
 def enabled(connection: Connection) -> list[WebhookRow]:
-    return WebhookRow.all(connection.execute(WebhookRow.select().where(webhooks.c.disabled_at_ms.is_(None))))
+    return WebhookRow.fetch(connection, webhooks.c.disabled_at_ms.is_(None))
 
 
 def wants_groups(connection: Connection, account_id: str) -> bool:
@@ -107,18 +106,12 @@ def disable(tx: Tx, webhook_id: str, *, reason: str) -> bool:
 
 def next_events(connection: Connection, hook: WebhookRow, *, limit: int) -> list[EventRow]:
     """The account's next events of every kind: the caller selects, and moves the cursor past all of them."""
-    statement = (
-        EventRow.select()
-        .where(events.c.account_id == hook.account_id, events.c.seq > hook.cursor)
-        .order_by(events.c.seq)
-        .limit(limit)
-    )
-    return EventRow.all(connection.execute(statement))
+    which = events.c.account_id == hook.account_id, events.c.seq > hook.cursor
+    return EventRow.fetch(connection, *which, order=events.c.seq, limit=limit)
 
 
 def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, JobName]:
-    found = connection.execute(JobName.select().where(jobs.c.id.in_(ids)))
-    return {row.id: row for row in JobName.all(found)}
+    return {row.id: row for row in JobName.fetch(connection, jobs.c.id.in_(ids))}
 
 
 def advance(tx: Tx, hook: WebhookRow, *, cursor: int) -> bool:
@@ -187,10 +180,8 @@ def record_try(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
 
 def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> list[DeliveryRow]:
     """Newest first."""
-    statement = DeliveryRow.select().where(
-        deliveries.c.webhook_id == webhook_id, before_cursor(deliveries.c.id, before)
-    )
-    return DeliveryRow.all(connection.execute(statement.order_by(deliveries.c.id.desc()).limit(limit)))
+    which = deliveries.c.webhook_id == webhook_id, before_cursor(deliveries.c.id, before)
+    return DeliveryRow.fetch(connection, *which, order=deliveries.c.id.desc(), limit=limit)
 
 
 def prune(tx: Tx, *, before_ms: int) -> None:

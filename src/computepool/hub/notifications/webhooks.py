@@ -97,7 +97,7 @@ def check_url(hub: Hub, url: str) -> None:
 
 
 async def page(hub: Hub, principal: Principal) -> WebhookList:
-    found = await hub.store.read(lambda connection: rows.of_account(connection, principal.account_id))
+    found = await hub.store.read(rows.of_account, principal.account_id)
     return WebhookList(webhooks=[view(row) for row in found])
 
 

@@ -67,7 +67,7 @@ async def _next(hub: Hub, filters: EventFilter, *, after: int, limit: int, wait_
 
 async def _scan(hub: Hub, filters: EventFilter, find: Callable[..., SearchPage], **where: int) -> SearchPage:
     async with hub.jobs.searches if search_rows.is_search(filters) else nullcontext():
-        return await hub.store.read(lambda connection: find(connection, filters, **where, window=_WINDOW))
+        return await hub.store.read(find, filters, **where, window=_WINDOW)
 
 
 async def search(hub: Hub, principal: Principal, *, before: int | None, limit: int, filters: EventFilter) -> EventPage:
@@ -76,7 +76,7 @@ async def search(hub: Hub, principal: Principal, *, before: int | None, limit: i
     newest = await hub.store.read(event_rows.last_event)
     start = _NEWEST if before is None else before
     if (until_ms := filters.until_ms) is not None:
-        start = min(start, 1 + await hub.store.read(lambda c: search_rows.number_at(c, until_ms)))
+        start = min(start, 1 + await hub.store.read(search_rows.number_at, until_ms))
     at: int | None = start
     rows: list[EventRow] = []
     found, scanned = SearchPage(), 0
@@ -107,7 +107,7 @@ async def _names(hub: Hub, principal: Principal, events: Sequence[EventView]) ->
         "jobs": ids["job_id"],
         "groups": ids["group_id"],
     }
-    return await hub.store.read(lambda connection: name_rows.of(connection, **named, whose=whose))
+    return await hub.store.read(name_rows.of, **named, whose=whose)
 
 
 def _ids(events: Iterable[EventView], name: str) -> set[str]:

@@ -33,7 +33,7 @@ async def view(hub: Hub) -> HealthView:
     began_ms = hub.now_ms()
     known: Vitals | None
     try:
-        known = await hub.store.read(lambda connection: _read(hub, connection))
+        known = await hub.store.read(_read, hub)
     except ComputePoolError as error:
         known = None
         found = [_part("database", f"It does not answer: {error.detail}", todo=_DATABASE_AWAY, state="fail")]
@@ -59,7 +59,7 @@ async def view(hub: Hub) -> HealthView:
     )
 
 
-def _read(hub: Hub, connection: Connection) -> Vitals:
+def _read(connection: Connection, hub: Hub) -> Vitals:
     now_ms = hub.now_ms()
     return vital_rows.read(
         connection,

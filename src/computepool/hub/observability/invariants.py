@@ -8,42 +8,36 @@ from typing import Literal
 
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db.session import Connection
-from computepool.hub.observability.consistency import (
-    checkpoints as consistency_checkpoints,
-    groups as consistency_groups,
-    jobs as consistency,
-    money,
-    payouts,
-)
-from computepool.hub.observability.consistency.jobs import Finder
+from computepool.hub.observability.consistency import money, payouts, pool
+from computepool.hub.observability.consistency.pool import Finder
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
 _EXAMPLES_MAX = 5  #: named in a sentence
 
 POOL_RULES: dict[str, Finder] = {
-    "a job has at most one accepted attempt": consistency.accepted_twice,
-    "an accepted attempt was reported as succeeded": consistency.accepted_without_success,
-    "a job has succeeded exactly when an attempt was accepted": consistency.success_not_accepted,
-    "a finished job has no live attempt": consistency.finished_but_live,
-    "a queued job has no live attempt": consistency.queued_but_live,
-    "a leased or running job has one live attempt, its newest": consistency.held_without_one_attempt,
-    "a job's attempt number is that of its newest attempt": consistency.numbers_out_of_step,
-    "an attempt is named after its job and number": consistency.misnamed_attempts,
-    "an attempt has an end time exactly when it is over": consistency.ended_without_time,
-    "a job has an end time exactly when it is finished": consistency.finished_without_time,
-    "a job counts the unfinished jobs it waits for": consistency.wrong_dependency_count,
-    "no queued job waits for one that failed": consistency.waits_for_failed,
-    "a job whose results are compared waits for an answer": consistency.waits_for_no_answer,
-    "a job's events follow each other without a gap": consistency.broken_histories,
-    "a job's last event states its state": consistency.last_event_differs,
-    "a finished job has one final event, an unfinished one none": consistency.not_one_final_event,
-    "a job's group exists and has the job's owner": consistency.lost_groups,
-    "a watched group is complete exactly when it waits for nothing": consistency_groups.wrongly_complete,
-    "the open jobs of a watched group are marked as watched": consistency_groups.unwatched_jobs,
-    "a group's keys are counted, and have a job exactly when their state says so": consistency_groups.wrong_keys,
-    "a group's home is a node of its owner": consistency_groups.strange_homes,
-    "every reference leads to an existing object": consistency.lost_references,
-    "an unfinished job names its checkpoint, a finished one has none": consistency_checkpoints.lost_checkpoints,
+    "a job has at most one accepted attempt": pool.accepted_twice,
+    "an accepted attempt was reported as succeeded": pool.accepted_without_success,
+    "a job has succeeded exactly when an attempt was accepted": pool.success_not_accepted,
+    "a finished job has no live attempt": pool.finished_but_live,
+    "a queued job has no live attempt": pool.queued_but_live,
+    "a leased or running job has one live attempt, its newest": pool.held_without_one_attempt,
+    "a job's attempt number is that of its newest attempt": pool.numbers_out_of_step,
+    "an attempt is named after its job and number": pool.misnamed_attempts,
+    "an attempt has an end time exactly when it is over": pool.ended_without_time,
+    "a job has an end time exactly when it is finished": pool.finished_without_time,
+    "a job counts the unfinished jobs it waits for": pool.wrong_dependency_count,
+    "no queued job waits for one that failed": pool.waits_for_failed,
+    "a job whose results are compared waits for an answer": pool.waits_for_no_answer,
+    "a job's events follow each other without a gap": pool.broken_histories,
+    "a job's last event states its state": pool.last_event_differs,
+    "a finished job has one final event, an unfinished one none": pool.not_one_final_event,
+    "a job's group exists and has the job's owner": pool.lost_groups,
+    "a watched group is complete exactly when it waits for nothing": pool.wrongly_complete,
+    "the open jobs of a watched group are marked as watched": pool.unwatched_jobs,
+    "a group's keys are counted, and have a job exactly when their state says so": pool.wrong_keys,
+    "a group's home is a node of its owner": pool.strange_homes,
+    "every reference leads to an existing object": pool.lost_references,
+    "an unfinished job names its checkpoint, a finished one has none": pool.lost_checkpoints,
     "the storage counted for an account is what it stores in the database": inline_rows.differing,
     "a node's reputation follows from its events": reputation_rows.differing,
     "a submitter's reputation follows from the events": submitter_reputation_rows.differing,
@@ -65,7 +59,7 @@ MONEY_RULES: dict[str, Finder] = {
     "an unfinished job's hold is untouched": money.holds_used_early,
     "escrow holds what unfinished jobs hold": money.wrong_escrow,
     "a charge is price times time, and its parts add up": money.wrong_charges,
-    "work without a result is paid for if another attempt used it": consistency_checkpoints.paid_for_unused_work,
+    "work without a result is paid for if another attempt used it": pool.paid_for_unused_work,
     "nobody pays above their ceiling": money.above_the_ceiling,
     "only pay for wrong results is taken back": money.wrong_take_backs,
     "matured credits were earned before": money.matured_unearned,

@@ -8,7 +8,7 @@ import logging
 from computepool.hub.context import Hub
 from computepool.hub.identity.access import Principal
 from computepool.hub.observability import invariants
-from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.consistency import pool
 from computepool.hub.observability.invariants import RuleResult
 from computepool.protocol.health import CheckView, RuleView
 
@@ -64,7 +64,7 @@ def _end(hub: Hub, **fields: object) -> None:
 
 def _check(hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
     """On a thread. Each result is shown as soon as it is known."""
-    with consistency.snapshot(hub.settings.url) as connection:
+    with pool.snapshot(hub.settings.url) as connection:
         began_ms = hub.now_ms()
         for position, result in enumerate(invariants.check(connection)):
             now_ms = hub.now_ms()

@@ -14,8 +14,9 @@ from computepool.core.money.payouts import PayoutState
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import webhooks
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
-from computepool.hub.db.queries import Condition, any_row
+from computepool.hub.db.queries import any_row
 from computepool.hub.db.tables import HAS_NO_JOB, IS_OPEN, approvals, events, hubs, jobs, nodes
+from computepool.hub.db.typed_rows import Condition
 
 _PROFILES_READ = 5_000
 SIGNED_IN = "account.signed_in"

@@ -21,7 +21,7 @@ def cap_bills(tx: JobTx, job: JobRow, agreeing: Sequence[Run]) -> list[Run]:
     Only where the pool chose the nodes: else a friend of the submitter could claim that the job took no time. And not
     where the job may use the network, because its speed is not the node's own.
     """
-    if len(agreeing) < 2 or any(run.narrow for run in agreeing) or tx.spec(job.spec_digest).net:
+    if len(agreeing) < 2 or any(run.attempt.narrow for run in agreeing) or tx.spec(job.spec_digest).net:
         return []
     within, beyond = _tolerances(tx.snapshot.settings)
     times = [_time(job, run) for run in agreeing]
@@ -61,7 +61,7 @@ def _tolerances(settings: Settings) -> tuple[TimeTolerance, TimeTolerance]:
 
 def _time(job: JobRow, run: Run) -> Timed:
     """Of the whole run, with the attempts that it resumed from."""
-    return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
+    return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.attempt.zone_tier, items=max(1, job.bundled))
 
 
 def _cap(run: Run, allowed_ms: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from computepool.hub.context import Hub
@@ -16,22 +15,22 @@ from computepool.hub.snapshot import Snapshot
 T = TypeVar("T")
 
 
-async def commit(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None = None) -> T:
+async def commit(hub: Hub, unit: Callable[[JobTx], T]) -> T:
     """Run a unit that may end jobs, with its follow-ups, and bring the hub's memory in step with it."""
-    reply, settlement = await write(hub, unit, snapshot)
+    reply, settlement = await write(hub, unit)
     await after_commit.follow(hub, settlement)
     return reply
 
 
 async def write(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None = None) -> tuple[T, Settlement]:
     """The same, but the caller brings memory in step (`after_commit.follow`)."""
-    return await transactions.write(hub, partial(_with_follow_ups, unit), snapshot)
 
+    def whole(tx: JobTx) -> tuple[T, Settlement]:
+        reply = unit(tx)
+        run(tx)
+        return reply, tx.settlement
 
-def _with_follow_ups(unit: Callable[[JobTx], T], tx: JobTx) -> tuple[T, Settlement]:
-    reply = unit(tx)
-    run(tx)
-    return reply, tx.settlement
+    return await transactions.write(hub, whole, snapshot)
 
 
 def run(tx: JobTx) -> None:

@@ -9,7 +9,7 @@ follow_ups.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from computepool.core.jobs.lifecycle import JobState, Reason
@@ -31,7 +31,7 @@ _POOL_ROLE = "pool"  #: which allows nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a hub job runs, at which price. The spec must be in the store."""
+    """What a hub job runs, at which price: columns of its row. The spec must be in the store."""
 
     spec_digest: str
     payload: str | None = None
@@ -143,23 +143,16 @@ def _fund(tx: Tx, hub_job_id: str, hold: int) -> None:
 def _row(tx: Tx, job: JobRow, work: Work, *, payer: str, avoid_owners: Iterable[str], ttl_ms: int) -> dict[str, Any]:
     return {
         **job_rows.new_row(tx, Reason.WAITING_FOR_NODE),
+        **asdict(work),
         "account_id": payer,
         "on_behalf_of": None if payer == job.account_id else job.account_id,
         "group_id": None,
         "item": job.item,
         "item_count": job.item_count,
-        "name": work.name,
-        "kind": work.kind,
-        "spec_digest": work.spec_digest,
-        "payload": work.payload,
-        "payload_artifact": work.payload_artifact,
         "priority": job.priority,
         "retries": job.retries,
         "deps_pending": 0,
         "expires_at_ms": tx.now_ms + ttl_ms,
-        "ceiling": work.ceiling,
-        "hold": work.hold,
-        "longest_ms": work.longest_ms,
         "verify": Mode.NONE.value,
         "runs": 1,
         "avoid_owners": ",".join(sorted(set(avoid_owners))),

@@ -7,19 +7,14 @@ free job could make any node cool off, or spoil its record.
 
 from __future__ import annotations
 
-from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, Reason
+from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust.reputation import FAULT_ACTION, cool_off_ms
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx, attempt_event
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.runs import Run
-
-
-def counts_at_once(reason: Reason, attempt: AttemptRow, job: JobRow) -> bool:
-    return reason not in CONTESTED or attempt.owner_id == job.account_id
 
 
 def cool_off_until(settings: Settings, faults: int, now_ms: int) -> int:
@@ -38,7 +33,7 @@ def blame_unable(tx: JobTx, job: JobRow, *, done_by: Run, trusted: bool) -> None
     They cool off if the pool chose the node that did it. Their records show the fault (core/trust/reputation.py) if the
     result was also subject to checks (`trusted`): a node of the submitter's friend may claim anything.
     """
-    proven = not done_by.narrow and job.account_id not in done_by.owners
+    proven = not done_by.attempt.narrow and job.account_id not in done_by.owners
     for attempt in attempt_rows.unable(tx.connection, job.id):
         is_own = attempt.owner_id == job.account_id
         if proven and not is_own:

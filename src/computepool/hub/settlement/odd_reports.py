@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -31,7 +30,7 @@ async def note(hub: Hub, node: NodePrincipal, odd: Sequence[OddReport]) -> None:
         hub.settlement.odd_reports_logged[node.node_id, action] = now_ms  # before anything is awaited
         first = next(attempt for kind, attempt in odd if kind == action)
         logger.warning("%s: %d from node %s, such as %s", action, count, node.node_id, first)
-        await hub.store.write(partial(_emit, node_id=node.node_id, action=action, attempt_id=first, count=count))
+        await hub.store.write(_emit, node_id=node.node_id, action=action, attempt_id=first, count=count)
 
 
 def _emit(tx: Tx, *, node_id: str, action: str, attempt_id: str, count: int) -> None:

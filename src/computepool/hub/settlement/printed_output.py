@@ -105,7 +105,7 @@ def printed_text(tx: JobTx, run: Run) -> str | None:
 
 
 def _text(tx: JobTx, run: Run) -> str:
-    return _stored_text(tx, run.id) + tx.unsaved_output.get(run.id, "")
+    return _stored_text(tx, run.attempt.id) + tx.unsaved_output.get(run.attempt.id, "")
 
 
 # the texts of several runs
@@ -128,22 +128,22 @@ def false_texts(tx: JobTx, runs: Sequence[Run]) -> frozenset[int]:
 
 def is_cut(run: Run) -> bool:
     """Whether some of its output was left out, so that the rest was compared with nothing."""
-    return run.printed is not None and run.resumed_no is None and not _is_complete(run)
+    return run.printed is not None and run.attempt.resumed_no is None and not _is_complete(run)
 
 
 def _is_complete(run: Run) -> bool:
     """Then its text was compared with its report when that came."""
-    return run.resumed_no is None and run.printed_chars is not None and run.kept_chars >= run.printed_chars
+    return run.attempt.resumed_no is None and run.printed_chars is not None and run.kept_chars >= run.printed_chars
 
 
 def _can_be_part(tx: JobTx, run: Run, whole: str) -> bool:
     """Whether what the hub has of the run's output is a part of `whole`, at the place where it should be."""
     text = _text(tx, run)
-    if run.resumed_no is None:
+    if run.attempt.resumed_no is None:
         return whole.startswith(text)
     if run.sent_bytes >= storage_quota.must_send_bytes(tx.snapshot.settings):
         return text in whole
     if not whole.endswith(text):
         return False
-    beginning, before = whole[: len(whole) - len(text)], _text_before_resuming(tx, run.id)
+    beginning, before = whole[: len(whole) - len(text)], _text_before_resuming(tx, run.attempt.id)
     return before is None or beginning[: len(before)] == before[: len(beginning)]

@@ -19,17 +19,14 @@ from computepool.hub.jobs.attempt_rows import AttemptRow
 
 def waiting(connection: Connection, job_id: str) -> list[AttemptRow]:
     """In the order of the attempts."""
-    statement = (
-        AttemptRow.select()
-        .where(
-            attempts.c.job_id == job_id,
-            attempts.c.state == AttemptState.SUCCEEDED.value,
-            attempts.c.outcome.is_not(None),
-            attempts.c.charge.is_(None),
-        )
-        .order_by(attempts.c.number)
+    return AttemptRow.fetch(
+        connection,
+        attempts.c.job_id == job_id,
+        attempts.c.state == AttemptState.SUCCEEDED.value,
+        attempts.c.outcome.is_not(None),
+        attempts.c.charge.is_(None),
+        order=attempts.c.number,
     )
-    return AttemptRow.all(connection.execute(statement))
 
 
 _CONCLUDE = Prepared(

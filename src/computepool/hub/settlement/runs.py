@@ -22,9 +22,7 @@ from computepool.protocol.nodes.nodes import Report
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    id: str  #: the attempt's
-    number: int
-    node_id: str
+    attempt: AttemptRow
     bill: RunCharge
     parts: tuple[Contribution, ...] = ()  #: earlier attempts from whose checkpoints it resumed, oldest first
     streak: int  #: of the node, when it reported
@@ -37,12 +35,9 @@ class Run:
     printed_chars: int | None
     kept_chars: int  #: characters of standard output that the hub has
     sent_bytes: int  #: bytes of output that the node sent
-    resumed_no: int | None
     started_ms: int
     finished_ms: int
     items_failed: int
-    tier: str  #: of the hardware that it is paid for
-    narrow: bool  #: the submitter's wishes left no choice of nodes
     is_stored: bool = True  #: its attempt's row has the result; else the caller writes it
 
     @classmethod
@@ -51,9 +46,7 @@ class Run:
     ) -> Run:
         """`columns`: the new ones of the attempt's row."""
         return cls(
-            id=attempt.id,
-            number=attempt.number,
-            node_id=attempt.node_id,
+            attempt=attempt,
             bill=bill,
             streak=streak,
             outcome=report.result_digest(),
@@ -65,21 +58,16 @@ class Run:
             printed_chars=report.printed_chars,
             kept_chars=log.stdout_chars,
             sent_bytes=log.bytes,
-            resumed_no=attempt.resumed_no,
             started_ms=columns["new_started_at_ms"],
             finished_ms=columns["new_finished_at_ms"],
             items_failed=report.items_failed,
-            tier=attempt.zone_tier,
-            narrow=attempt.narrow,
             is_stored=False,
         )
 
     @classmethod
     def stored(cls, row: AttemptRow) -> Run:
         return cls(
-            id=row.id,
-            number=row.number,
-            node_id=row.node_id,
+            attempt=row,
             bill=RunCharge.of(row, row.billed_ms or 0),
             streak=row.streak,
             outcome=row.outcome or "",
@@ -91,12 +79,9 @@ class Run:
             printed_chars=row.printed_chars,
             kept_chars=row.stdout_chars,
             sent_bytes=row.log_bytes,
-            resumed_no=row.resumed_no,
             started_ms=row.started_at_ms or 0,
             finished_ms=row.finished_at_ms or 0,
             items_failed=row.items_failed,
-            tier=row.zone_tier,
-            narrow=row.narrow,
         )
 
     @property
@@ -119,7 +104,7 @@ class Run:
 
     def shares_work_with(self, other: Run) -> bool:
         """One owner has a part in both, or they resumed from the same work: they are not two opinions."""
-        mine, theirs = ({run.number, *(part.number for part in run.parts)} for run in (self, other))
+        mine, theirs = ({run.attempt.number, *(part.number for part in run.parts)} for run in (self, other))
         return bool(self.owners & other.owners) or not mine.isdisjoint(theirs)
 
     def accepted_row(
@@ -131,8 +116,8 @@ class Run:
             "job": job.id,
             "account": job.account_id,
             "new_reason": why.value,
-            "new_accepted_attempt": self.number,
-            "new_node_id": self.node_id,
+            "new_accepted_attempt": self.attempt.number,
+            "new_node_id": self.attempt.node_id,
             "new_started_at_ms": self.started_ms,
             "new_finished_at_ms": self.finished_ms,
             "new_exit_code": self.exit_code,

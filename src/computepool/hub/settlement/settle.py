@@ -65,6 +65,12 @@ _ATTEMPT_STATE = {
     Outcome.MOVED: AttemptState.MOVED,
 }
 
+#: New columns that are empty unless the report is a success.
+_OF_SUCCESS: dict[str, Any] = dict.fromkeys(
+    f"new_{name}"
+    for name in ("billed_ms", "lane_billed_ms", "charge", "outcome", "result", "result_artifact", "outputs")
+)
+
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
     digests = [report.digest() for report in request.reports]
@@ -255,14 +261,8 @@ class _Settling:
             "new_usage": None if report.usage is None else report.usage.model_dump_json(),
             "new_started_at_ms": max(attempt.leased_at_ms, finished - report.ran_ms),
             "new_finished_at_ms": finished,
-            "new_billed_ms": None,
-            "new_lane_billed_ms": None,
-            "new_charge": None,
-            "new_outcome": None,
             "new_streak": 0,
-            "new_result": None,
-            "new_result_artifact": None,
-            "new_outputs": None,
+            **_OF_SUCCESS,
             "new_printed": report.printed,
             "new_printed_chars": report.printed_chars,
             "new_items_failed": report.items_failed,
@@ -286,7 +286,7 @@ class _Settling:
         """Record a fault of the node. Where the fault may be the job's, that waits until another node has done the job
         (node_faults.blame_unable). Output that differs from the report is a wrong result, proven by the node's own word."""
         reason = case.report.reason
-        self.bad += node_faults.counts_at_once(reason, case.attempt, case.job)
+        self.bad += reason not in CONTESTED or case.attempt.owner_id == case.job.account_id
         if reason in CONTESTED:
             return
         action, after = FAULT_ACTION, AttemptState.FAILED
@@ -328,8 +328,8 @@ class _Settling:
     def _accept(self, case: _Case, run: Run, verdict: VerificationVerdict) -> None:
         """The usual case, for many jobs in few statements: the first result is the job's."""
         job = case.job
-        if run.narrow:
-            verification.emit_about(self.tx, job, run, action=NARROW_ACTION)
+        if run.attempt.narrow:
+            verification.emit_about(self.tx, job, run.attempt, action=NARROW_ACTION)
         actor = self.node.node_id
         self.accepted.append(verification.accept(self.tx, job, [run], actor=actor, why=case.why, verdict=verdict))
         self.outputs += run.references(job)
@@ -347,7 +347,7 @@ class _Settling:
             if newest:
                 verification.wait_for_another(self.tx, job, attempt_no=attempt.number, actor=actor)
             return
-        runs = sorted([*earlier, run], key=lambda known: known.number)
+        runs = sorted([*earlier, run], key=lambda known: known.attempt.number)
         decision, changes = compare_jobs.decide(self.tx, job, runs, may_ask=newest)
         if decision.ruling is Ruling.MORE:
             case.row |= {
@@ -361,7 +361,7 @@ class _Settling:
             self.differing.append((job, len(runs)))
             return
         endings = verification.conclude(self.tx, job, runs, decision=decision, actor=actor, why=case.why)
-        state, cost = endings[run.id]
+        state, cost = endings[run.attempt.id]
         case.row |= {"new_state": state.value, "new_charge": cost, "new_billed_ms": run.bill.billed_ms}
         if case.is_late:
             self._supersede_others(case)

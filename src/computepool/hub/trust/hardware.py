@@ -299,13 +299,13 @@ async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
     hub.trust.speeds_saved_ms, node_ids, hub.trust.speeds_touched = now_ms, hub.trust.speeds_touched, set()
     sessions = [session for node_id in node_ids if (session := hub.nodes.registry.get(node_id)) is not None]
     known = {session.node_id: session.truth for session in sessions}
-    await hub.store.write(lambda tx: hardware_rows.save(tx, known))
+    await hub.store.write(hardware_rows.save, known)
 
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
     """Read the stored truth again: another hub decided something about these nodes."""
     async with hub.trust.deciding:
-        found = await hub.store.read(lambda connection: hardware_rows.load(connection, node_ids))
+        found = await hub.store.read(hardware_rows.load, node_ids)
         for node_id, stored in found.items():
             session = hub.nodes.registry.get(node_id)
             if session is None or stored.measured_at_ms < session.truth.measured_at_ms:

@@ -39,7 +39,7 @@ class HeldAttempt(TypedRow, of=(attempts, jobs, SHOWN_ACCOUNT)):
 def of_node(connection: Connection, node_id: str, *, before: int | None, limit: int) -> list[EventRow]:
     """Events that may count for the node's reputation, newest first."""
     which = events.c.node_id == node_id, events.c.action.in_(_ACTIONS), before_cursor(events.c.seq, before)
-    return EventRow.all(connection.execute(EventRow.select().where(*which).order_by(events.c.seq.desc()).limit(limit)))
+    return EventRow.fetch(connection, *which, order=events.c.seq.desc(), limit=limit)
 
 
 def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]:

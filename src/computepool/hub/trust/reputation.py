@@ -50,7 +50,7 @@ def update_fleet(hub: Hub, changed: Mapping[str, Reputation]) -> None:
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
     """Read the stored reputations again: another hub may have recorded something about these nodes."""
-    found = await hub.store.read(lambda connection: reputation_rows.load(connection, node_ids))
+    found = await hub.store.read(reputation_rows.load, node_ids)
     update_fleet(hub, {node_id: found.get(node_id, NEWCOMER) for node_id in node_ids})
 
 
@@ -81,7 +81,7 @@ async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
 
     def unit(tx: Tx) -> None:
         row = access.found(node_rows.get_node(tx.connection, node_id), what="node")
-        known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+        known = reputation_rows.of_node(tx.connection, node_id)
         if known.banned_at_ms or known.penalised_at_ms:
             emit_pardoned(tx, row, actor=admin.account_id)
 
@@ -96,7 +96,7 @@ async def ask_review(hub: Hub, owner: Principal, node_id: str, *, note: str) -> 
 
     def unit(tx: Tx) -> ReviewReply:
         node = access.owned(owner, node_rows.get_node(tx.connection, node_id), what="node")
-        known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+        known = reputation_rows.of_node(tx.connection, node_id)
         if not (known.banned_at_ms or known.probation_at_ms):
             raise Conflict("There is nothing to review: this node is neither banned nor on probation.")
         waiting = approval_rows.list_pending(tx.connection, since_ms=tx.now_ms - life_ms, limit=_PENDING_MAX)

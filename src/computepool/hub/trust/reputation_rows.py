@@ -23,18 +23,8 @@ from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
-_COLUMNS = (
-    events.c.action,
-    events.c.actor,
-    events.c.node_id,
-    events.c.job_id,
-    events.c.attempt_id,
-    events.c.reason,
-    events.c.account_id,
-    events.c.at_ms,
-    events.c.data,
-)
-_COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
+_COLUMN_NAMES = ("action", "actor", "node_id", "job_id", "attempt_id", "reason", "account_id", "at_ms", "data")
+_COLUMNS = [events.c[name] for name in _COLUMN_NAMES]
 _STREAM_ROWS = 2_000
 _STORED = [reputations.c[name] for name in _FIELDS]
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
@@ -113,6 +103,10 @@ def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputatio
     """Reputations of the nodes with a record; the others are newcomers."""
     rows = _LOAD.rows(connection, **dialect.ids(connection, node_ids))
     return {node_id: _from_values(values) for node_id, *values in rows}
+
+
+def of_node(connection: Connection, node_id: str) -> Reputation:
+    return load(connection, [node_id]).get(node_id, NEWCOMER)
 
 
 def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, int, Reputation]]:

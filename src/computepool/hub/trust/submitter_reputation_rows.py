@@ -21,16 +21,8 @@ from computepool.hub.db.tables import events, nodes
 from computepool.hub.nodes import rows as node_rows
 
 _FIELDS = tuple(field.name for field in fields(SubmitterReputation))
-_COLUMNS = (
-    events.c.action,
-    events.c.actor,
-    events.c.node_id,
-    events.c.account_id,
-    events.c.before,
-    events.c.reason,
-    events.c.at_ms,
-)
-_COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
+_COLUMN_NAMES = ("action", "actor", "node_id", "account_id", "before", "reason", "at_ms")
+_COLUMNS = [events.c[name] for name in _COLUMN_NAMES]
 _STREAM_ROWS = 2_000
 _SELECT = select(submitter_reputations.c.account_id, *(submitter_reputations.c[name] for name in _FIELDS))
 _KNOWN = Prepared(

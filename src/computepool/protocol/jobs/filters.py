@@ -1,4 +1,4 @@
-"""Filters of lists of events and jobs. Not part of the wire format, but used by the hub's routes and rows alike."""
+"""Filters of lists of events, jobs and transfers. Not part of the wire format, but used by the hub's routes and rows alike."""
 
 from __future__ import annotations
 
@@ -48,3 +48,13 @@ class JobFilter:
     since_id: str | None = None  #: ids sort by time
     until_id: str | None = None
     text: str = ""  #: a part of its name or key, or its id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementFilter:
+    """None and empty mean anything."""
+
+    job_id: str | None = None
+    kinds: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None  #: exclusive

@@ -20,7 +20,7 @@ from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import transfers
 from computepool.hub.db.session import Tx
 from computepool.hub.money import booking
-from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.consistency import pool as consistency
 from computepool.hub.observability.invariants import GUARDS, MONEY_RULES, check_all
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account

@@ -86,7 +86,9 @@ MUTANTS = {
         "write_once(hub, remembered, effect, model=TopUpReply)",
         "hub.store.write(effect)",
     ),
-    "a rejected payout is kept": Mutant(f"{HUB}.money.payouts.payouts:move", "elif to in RETURNED:", "elif False:"),
+    "a rejected payout is kept": Mutant(
+        f"{HUB}.money.payouts.payouts:move", "elif to in rules.RETURNED:", "elif False:"
+    ),
     "a payout is reserved from what was bought": Mutant(
         f"{CORE}.ledger:reserve_payout", "owner(account_id)", "user(account_id)"
     ),
@@ -95,7 +97,7 @@ MUTANTS = {
         f"{HUB}.money.booking:_change_balances", "if delta)", 'if delta and name != "platform:fees")'
     ),
     "a unit sees nothing of the one before": Mutant(
-        f"{HUB}.money.booking:post", "tx.balances.get(account, 0) + delta", "delta"
+        f"{HUB}.money.booking:post", "tx.balances.update(", "dict.update(tx.balances, "
     ),
 }
 

@@ -22,7 +22,7 @@ from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import HOUR_MS
 from computepool.hub.db import dialect
 from computepool.hub.identity.access import Principal
-from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.consistency import pool as consistency
 from computepool.protocol.jobs.jobs import Item, JobSpec, Needs, SubmitRequest
 from computepool.testing.clock import FakeClock
 from tests.hub.money.ledger.conftest import Fresh

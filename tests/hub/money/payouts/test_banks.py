@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from computepool.core.errors import Forbidden, NotFound
 from computepool.core.money.payouts import BankStatus, BankTarget, UpiTarget
 from computepool.hub.money.banks.base import Order
-from computepool.hub.money.banks.choice import open_bank
-from computepool.hub.money.banks.manual import Manual
+from computepool.hub.money.banks.choice import Manual, open_bank
 from computepool.hub.money.banks.razorpayx import RazorpayX
 from computepool.hub.money.csv_files import csv_lines, safe_cell
 from computepool.hub.settings import Settings

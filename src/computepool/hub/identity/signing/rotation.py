@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from computepool.core.errors import Conflict
 from computepool.hub.clock import Clock
@@ -36,7 +35,7 @@ def rotate_in(tx: Tx, clock: Clock, *, settings: Settings, actor: str) -> str:
 
 async def rotate(hub: Hub, admin: Principal) -> HubKeys:
     actor, settings = admin.account_id, hub.settings
-    await hub.store.write(partial(rotate_in, clock=hub.clock, settings=settings, actor=actor))
+    await hub.store.write(rotate_in, clock=hub.clock, settings=settings, actor=actor)
     await reload(hub)
     return hub.identity.secrets.published
 
@@ -49,7 +48,7 @@ async def tend(hub: Hub) -> None:
     """Rotate when due, retire keys past their overlap, and load what another process changed."""
     rows = await hub.store.read(signing_key_rows.list_keys)
     if _due(rows, hub.settings, hub.now_ms()) or _over(rows, hub.now_ms()):
-        await hub.store.write(partial(_tend_in, settings=hub.settings, clock=hub.clock))
+        await hub.store.write(_tend_in, settings=hub.settings, clock=hub.clock)
     await reload(hub)
 
 

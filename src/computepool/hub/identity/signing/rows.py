@@ -25,7 +25,7 @@ class SigningKeyRow(TypedRow, of=signing_keys):
 
 def list_keys(connection: Connection) -> list[SigningKeyRow]:
     """In the order in which they sign."""
-    return SigningKeyRow.all(connection.execute(SigningKeyRow.select().order_by(signing_keys.c.number)))
+    return SigningKeyRow.fetch(connection, order=signing_keys.c.number)
 
 
 def insert_key(tx: Tx, **columns: str | int | None) -> bool:

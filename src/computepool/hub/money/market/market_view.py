@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -53,7 +54,7 @@ async def show(hub: Hub) -> MarketView:
     known = sorted({*counting.zones, *others}, key=lambda zone: (zone.tier, zone.region))
     now_ms = hub.now_ms()
     begin = now_ms - TREND_POINTS * TREND_STEP_MS
-    trends = await hub.store.read(lambda connection: _trends(connection, hub, known, begin=begin, until=now_ms))
+    trends = await hub.store.read(_trends, hub, known, begin=begin, until=now_ms)
     table = hub.money.market.table
     return MarketView(
         economy=table.economy.value,
@@ -141,24 +142,17 @@ def price_for(table: PriceTable, floor: int) -> int:
 def _trends(
     connection: Connection, hub: Hub, zones: Iterable[Zone], *, begin: int, until: int
 ) -> dict[Zone, list[int]]:
-    rows: dict[Zone, list[SpotStep]] = {}
+    """The price at the end of each step; before the first record, the reference price."""
+    rows: dict[Zone, list[SpotStep]] = defaultdict(list)
     for row in market_rows.history(connection, since=begin, until=until, step=TREND_STEP_MS):
-        rows.setdefault(Zone(row.tier, row.region), []).append(row)
+        rows[Zone(row.tier, row.region)].append(row)
     trends = {}
     for zone in zones:
         before = market_rows.price_at(connection, zone, begin - 1)
-        first = hub.money.market.table.reference(zone) if before is None else before.price
-        by_step = {row.bucket: row.price for row in rows.get(zone, ())}
-        trends[zone] = _fill(first, by_step)
+        points = _points(before, rows[zone], since=begin, until=until, step=TREND_STEP_MS)
+        blank = [hub.money.market.table.reference(zone)] * (TREND_POINTS - len(points))
+        trends[zone] = blank + [point.price for point in points]
     return trends
-
-
-def _fill(first: int, by_step: Mapping[int, int]) -> list[int]:
-    """A step without a record keeps the price before it."""
-    prices = [first]
-    for step in range(TREND_POINTS):
-        prices.append(by_step.get(step, prices[-1]))
-    return prices[1:]
 
 
 async def history(hub: Hub, *, tier: str, region: str, since_ms: int | None, step_ms: int | None) -> MarketHistory:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 
 from computepool.core.money.demand import MarketCount
 from computepool.core.money.market import next_spot, spot_bounds
@@ -53,16 +52,13 @@ async def tick(hub: Hub) -> None:
     if not counting.zones and not others:
         return
     counts = {zone: Count(found.capacity, found.demand) for zone, found in counting.zones.items()}
-    table = hub.money.market.table
-    unit = partial(_decide, counts=counts, table=table, hub_id=hub.process.hub_id, length=tick_ms(hub))
-    _adopt(hub, await hub.store.write(unit))
+    table, hub_id = hub.money.market.table, hub.process.hub_id
+    _adopt(hub, await hub.store.write(_decide, counts=counts, table=table, hub_id=hub_id, length=tick_ms(hub)))
 
 
 async def others_counts(hub: Hub) -> dict[Zone, Count]:
     since = fresh_since(tick_ms(hub), hub.now_ms())
-    return await hub.store.read(
-        lambda connection: market_rows.sum_counts(connection, since=since, but=hub.process.hub_id)
-    )
+    return await hub.store.read(market_rows.sum_counts, since=since, but=hub.process.hub_id)
 
 
 async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> MarketCount:
@@ -84,7 +80,7 @@ async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> 
 async def _waiting(hub: Hub) -> dict[Shape, int]:
     """The queue as stored: a job that another hub took stays in this hub's backlog until it tries to place it."""
     now_ms, limit = hub.now_ms(), hub.settings.backlog_max
-    rows = await hub.store.read(lambda connection: market_rows.waiting(connection, now_ms=now_ms, limit=limit))
+    rows = await hub.store.read(market_rows.waiting, now_ms=now_ms, limit=limit)
     specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     found: dict[Shape, int] = {}
     for row in rows:
@@ -125,4 +121,4 @@ def _decide_zone(tx: Tx, zone: Zone, *, total: Count, tick: int, table: PriceTab
 
 async def prune(hub: Hub) -> None:
     before = hub.now_ms() - round(hub.settings.spots_keep_s * 1000)
-    await hub.store.write(lambda tx: market_rows.prune(tx, before=before))
+    await hub.store.write(market_rows.prune, before=before)

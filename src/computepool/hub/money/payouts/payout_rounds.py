@@ -15,22 +15,15 @@ from dataclasses import dataclass
 
 from computepool.core.backoff import doubled
 from computepool.core.errors import Conflict
+from computepool.core.money import payouts as rules
 from computepool.core.money.payouts import (
-    AT_THE_BANK,
-    NEVER_MS,
-    Absence,
     BankReply,
     BankRequest,
     BankStatus,
     PayoutReason,
     PayoutState,
-    contradicts,
-    judge,
-    judge_absence,
-    paise_of,
     reason_parts,
     reason_text,
-    target_from_json,
 )
 from computepool.hub.context import Hub
 from computepool.hub.db.crashpoints import crash_point
@@ -59,7 +52,7 @@ class _Claim:
 async def run(hub: Hub) -> int:
     """One round. Returns how many payouts were due."""
     limit = hub.settings.payout_batch_max
-    due = await hub.store.read(lambda connection: rows.list_due(connection, now_ms=hub.now_ms(), limit=limit))
+    due = await hub.store.read(rows.list_due, now_ms=hub.now_ms(), limit=limit)
     by_provider: dict[str, list[PayoutRow]] = defaultdict(list)
     for row in due:
         by_provider[row.provider].append(row)
@@ -89,15 +82,10 @@ class _Teller:
 
     async def serve(self, row: PayoutRow) -> None:
         async with self._calls:
-            if row.state == PayoutState.RESERVED:
-                await self._send_first(row)
-            else:
+            if row.state != PayoutState.RESERVED:
                 await self._ask(row)
-
-    async def _send_first(self, row: PayoutRow) -> None:
-        claim = await self._claim(row, submit=True)
-        if claim is not None:
-            await self._send(claim, BankRequest.SUBMIT)
+            elif (claim := await self._claim(row, submit=True)) is not None:
+                await self._send(claim, BankRequest.SUBMIT)
 
     async def _ask(self, row: PayoutRow) -> None:
         claim = await self._claim(row)
@@ -107,15 +95,15 @@ class _Teller:
         if answer.status is not BankStatus.ABSENT:
             await self._apply(claim, answer, BankRequest.LOOK_UP)
             return
-        absence = judge_absence(
+        absence = rules.judge_absence(
             why=reason_parts(row.reason)[0],
             known=row.provider_ref is not None,
             silent_ms=self._hub.now_ms() - row.updated_at_ms,
             certain_ms=round(self._hub.settings.payout_certain_s * 1000),
         )
-        if absence is Absence.SEND_AGAIN:
+        if absence is rules.Absence.SEND_AGAIN:
             await self._send_again(claim)
-        elif absence is Absence.GIVE_UP:
+        elif absence is rules.Absence.GIVE_UP:
             await self._give_up(claim)
         else:
             await self._apply(claim, BankReply(BankStatus.UNCLEAR), BankRequest.LOOK_UP)
@@ -182,14 +170,14 @@ class _Teller:
             overtaken = row.tries != claim.tries or row.provider_ref is not None
             effective = BankRequest.SUBMIT_AGAIN if request is BankRequest.SUBMIT and overtaken else request
             after = take_answer(tx, row, answer, request=effective)
-            if row.tries == claim.tries and PayoutState(after.state) in AT_THE_BANK:
+            if row.tries == claim.tries and PayoutState(after.state) in rules.AT_THE_BANK:
                 rows.try_again_at(tx, after, next_try_ms=next_try_ms)
 
         await self._hub.store.write(unit)
 
     def _next_try_ms(self, claim: _Claim, answer: BankReply) -> int:
         if not self._bank.can_look_up and answer.status is BankStatus.PROCESSING:
-            return NEVER_MS
+            return rules.NEVER_MS
         settings = self._hub.settings
         wait_s = doubled(settings.payout_retry_base_s, claim.tries - 1, most=settings.payout_retry_max_s)
         return self._hub.now_ms() + round(wait_s * 1000)
@@ -197,7 +185,10 @@ class _Teller:
 
 def _order(row: PayoutRow) -> Order:
     return Order(
-        reference=row.id, paise=paise_of(row.amount), target=target_from_json(row.target), account_id=row.account_id
+        reference=row.id,
+        paise=rules.paise_of(row.amount),
+        target=rules.target_from_json(row.target),
+        account_id=row.account_id,
     )
 
 
@@ -206,7 +197,7 @@ async def receive_webhook(hub: Hub, provider: str, *, body: bytes, signature: st
     async with open_bank(provider, hub.settings) as bank:
         notice = bank.read_notice(body, signature)
     if notice is not None:
-        await hub.store.write(lambda tx: _take_notice(tx, notice, provider))
+        await hub.store.write(_take_notice, notice, provider)
 
 
 def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
@@ -214,7 +205,7 @@ def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
     # Others may use the same bank account.
     if row is None or row.provider != provider:
         return
-    if paise_of(row.amount) != notice.paise:
+    if rules.paise_of(row.amount) != notice.paise:
         logger.error("payout.odd_notice: %s: the bank reports %d paise", row.id, notice.paise)
         return
     take_answer(tx, row, notice.answer, request=BankRequest.LOOK_UP)
@@ -223,15 +214,15 @@ def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
 def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, request: BankRequest) -> PayoutRow:
     """Apply the bank's answer to the payout as it is now. States only move forward."""
     state = PayoutState(row.state)
-    if state not in AT_THE_BANK:
-        if contradicts(state, answer):
+    if state not in rules.AT_THE_BANK:
+        if rules.contradicts(state, answer):
             _alarm(tx, row, answer)
         return row
     if answer.ref is not None and _is_another(tx, row, answer.ref):
         _alarm(tx, row, answer)
         return row
     columns = {} if answer.ref is None else {"provider_ref": answer.ref}
-    step = judge(answer, request)
+    step = rules.judge(answer, request)
     if step is None or (step.state is state and reason_parts(row.reason)[0] is step.why):
         if columns and row.provider_ref is None:
             rows.change(tx, row, **columns)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from computepool.core.errors import (
     BadRequest,
@@ -19,32 +19,13 @@ from computepool.core.errors import (
     InvariantViolation,
     RateLimited,
 )
-from computepool.core.money import ledger
+from computepool.core.money import ledger, payouts as rules
 from computepool.core.money.money import format_credits
-from computepool.core.money.payouts import (
-    CANCELLABLE,
-    RETURNED,
-    BankTarget,
-    PayoutReason,
-    PayoutState,
-    Target,
-    UpiTarget,
-    approver_refusal,
-    bank_target,
-    check_amount,
-    may_become,
-    needs_approval,
-    reason_parts,
-    reason_text,
-    rupees_of,
-    target_from_json,
-    target_to_json,
-    upi_target,
-)
+from computepool.core.money.payouts import PayoutReason, PayoutState, Target, UpiTarget, reason_parts, reason_text
 from computepool.core.money.pricing import Economy
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
+from computepool.hub.db.session import Connection, EventFields, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, write_once
@@ -56,7 +37,7 @@ from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.settings import Settings
 from computepool.protocol.money.payouts import BankAccount, PayoutPage, PayoutRequest, PayoutView
 
-_EXPORT_COLUMNS = (
+_EXPORT_COLUMNS = [
     "reference",
     "amount_inr",
     "method",
@@ -66,7 +47,7 @@ _EXPORT_COLUMNS = (
     "upi",
     "account",
     "requested_at",
-)
+]
 _SENTENCES: dict[PayoutReason, str] = {
     PayoutReason.FIRST: "waits for an administrator: it is the first payout of this account",
     PayoutReason.LARGE: "waits for an administrator: it is a large payout",
@@ -93,7 +74,7 @@ async def request(hub: Hub, principal: Principal, order: PayoutRequest, *, remem
     table = hub.money.market.table
     if table.economy is not Economy.MARKET:
         raise Conflict("There are no payouts here: this pool's credits are not money.")
-    check_amount(order.amount, least=table.payout_min)
+    rules.check_amount(order.amount, least=table.payout_min)
     target = _target(order)
     payout_id, settings = new_id(hub.clock, "payout"), hub.settings
 
@@ -105,11 +86,11 @@ async def request(hub: Hub, principal: Principal, order: PayoutRequest, *, remem
 
 def _target(order: PayoutRequest) -> Target:
     if order.upi is not None:
-        return upi_target(order.upi)
+        return rules.upi_target(order.upi)
     if order.bank is None:
         raise BadRequest("Name one target: either upi or bank.")
     given = order.bank
-    return bank_target(account_number=given.account_number, ifsc=given.ifsc, name=given.name)
+    return rules.bank_target(account_number=given.account_number, ifsc=given.ifsc, name=given.name)
 
 
 def _reserve(
@@ -134,20 +115,21 @@ def _reserve(
         ref=payout_id,
     )
     paid_before = rows.was_paid(tx.connection, account)
-    waits_for = needs_approval(amount, settings.approval_rules(), paid_before=paid_before)
+    waits_for = rules.needs_approval(amount, settings.approval_rules(), paid_before=paid_before)
+    requested, why = PayoutState.REQUESTED.value, waits_for or PayoutReason.READY
     rows.insert(
         tx,
         id=payout_id,
         account_id=account,
         amount=amount,
         method=target.method,
-        target=target_to_json(target),
+        target=rules.target_to_json(target),
         provider=settings.payout_provider,
-        state=PayoutState.REQUESTED.value,
-        reason=reason_text(waits_for or PayoutReason.READY),
+        state=requested,
+        reason=reason_text(why),
     )
     row = _find(tx.connection, payout_id)
-    _emit(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or PayoutReason.READY)
+    _emit(tx, row, actor=account, action=f"payout.{requested}", after=requested, reason=why.value)
     if waits_for is None:
         row = move(tx, row, to=PayoutState.RESERVED, why=PayoutReason.READY, actor=account)
     return view(row, principal, settings)
@@ -163,7 +145,7 @@ async def cancel(hub: Hub, principal: Principal, payout_id: str, *, remembered: 
 
 def _withdraw(tx: Tx, row: PayoutRow, *, why: PayoutReason, actor: str, detail: str = "") -> PayoutRow:
     """Return the money of a payout that has not been sent to the bank."""
-    if PayoutState(row.state) not in CANCELLABLE:
+    if PayoutState(row.state) not in rules.CANCELLABLE:
         raise Conflict(f"This payout can no longer be {why.value}: {sentence(row.reason)}.")
     return move(tx, row, to=PayoutState.REJECTED, why=why, actor=actor, detail=detail)
 
@@ -185,7 +167,7 @@ async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Rem
 
 
 def _approver_refusal(row: PayoutRow, admin: Principal, settings: Settings) -> str | None:
-    return approver_refusal(
+    return rules.approver_refusal(
         settings.approval_rules(), owner=row.account_id, approver=admin.account_id, approved_by=row.approved_by
     )
 
@@ -199,13 +181,7 @@ def _record_first_approval(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRo
     reason = reason_text(PayoutReason.SECOND)
     if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
         raise Conflict("This payout changed concurrently; reload and try again.")
-    tx.emit(
-        actor=admin.account_id,
-        action="payout.approved_once",
-        account_id=row.account_id,
-        reason=PayoutReason.SECOND.value,
-        data=event_data(row),
-    )
+    _emit(tx, row, actor=admin.account_id, action="payout.approved_once", reason=PayoutReason.SECOND.value)
     return _find(tx.connection, row.id)
 
 
@@ -290,36 +266,27 @@ def move(
 ) -> PayoutRow:
     """Change the state, move the money that goes with it and emit the event. Raises Conflict if the payout has changed."""
     before = PayoutState(row.state)
-    if not may_become(before, to):
+    if not rules.may_become(before, to):
         raise InvariantViolation(f"payout {row.id} cannot become {to} from {before}")
     if not rows.change(tx, row, state=to.value, reason=reason_text(why, detail), **(columns or {})):
         raise Conflict("This payout changed concurrently; reload and try again.")
     if to is PayoutState.PAID:
         booking.post(tx, f"payout:{row.id}:paid", ledger.pay_out(row.id, row.amount), ref=row.id)
-    elif to in RETURNED:
+    elif to in rules.RETURNED:
         legs = ledger.return_payout(row.account_id, payout_id=row.id, amount=row.amount)
         booking.post(tx, f"payout:{row.id}:return", legs, ref=row.id)
-    _emit(tx, row, actor=actor, before=before, after=to, why=why)
+    _emit(tx, row, actor=actor, action=f"payout.{to}", before=before.value, after=to.value, reason=why.value)
     return _find(tx.connection, row.id)
 
 
-def _emit(
-    tx: Tx, row: PayoutRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: PayoutReason
-) -> None:
-    tx.emit(
-        actor=actor,
-        action=f"payout.{after.value}",
-        account_id=row.account_id,
-        before=None if before is None else before.value,
-        after=after.value,
-        reason=why.value,
-        data=event_data(row),
-    )
+def _emit(tx: Tx, row: PayoutRow, *, actor: str, action: str, **about: Unpack[EventFields]) -> None:
+    about["account_id"] = row.account_id
+    tx.emit(actor=actor, action=action, data=event_data(row), **about)
 
 
 def event_data(row: PayoutRow) -> dict[str, object]:
     """With the target masked: events are kept for ever, and many people read them."""
-    masked = target_from_json(row.target).masked()
+    masked = rules.target_from_json(row.target).masked()
     return {"payout_id": row.id, "amount": row.amount, "target": masked}
 
 
@@ -338,7 +305,7 @@ def _own(connection: Connection, principal: Principal, payout_id: str) -> Payout
 
 
 async def get(hub: Hub, principal: Principal, payout_id: str) -> PayoutView:
-    row = await hub.store.read(lambda connection: _own(connection, principal, payout_id))
+    row = await hub.store.read(_own, principal, payout_id)
     return view(row, principal, hub.settings)
 
 
@@ -365,16 +332,16 @@ async def list_payouts(
 
 async def export(hub: Hub) -> str:
     """The payouts to be paid by hand, as CSV for the bank."""
-    found = await hub.store.read(lambda connection: rows.list_at_bank(connection, provider=MANUAL))
+    found = await hub.store.read(rows.list_at_bank, provider=MANUAL)
     return csv_lines([_EXPORT_COLUMNS, *map(_export_cells, found)])
 
 
 def _export_cells(row: PayoutRow) -> tuple[str, ...]:
-    target = target_from_json(row.target)
-    bank = (target.name, target.account_number, target.ifsc) if isinstance(target, BankTarget) else ("", "", "")
+    target = rules.target_from_json(row.target)
+    bank = (target.name, target.account_number, target.ifsc) if isinstance(target, rules.BankTarget) else ("", "", "")
     upi = target.upi if isinstance(target, UpiTarget) else ""
     requested = datetime.fromtimestamp(row.created_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
-    return (row.id, rupees_of(row.amount), target.method, *bank, upi, row.account_name, requested)
+    return (row.id, rules.rupees_of(row.amount), target.method, *bank, upi, row.account_name, requested)
 
 
 def sentence(reason: str) -> str:
@@ -383,16 +350,16 @@ def sentence(reason: str) -> str:
 
 
 def view(row: PayoutRow, principal: Principal, settings: Settings) -> PayoutView:
-    state, target = PayoutState(row.state), target_from_json(row.target)
+    state, target = PayoutState(row.state), rules.target_from_json(row.target)
     shown = access.may_manage(principal, row.account_id)
     return PayoutView.from_attributes(
         row,
         masked=target.masked(),
         upi=target.upi if shown and isinstance(target, UpiTarget) else None,
-        bank=BankAccount(**asdict(target)) if shown and isinstance(target, BankTarget) else None,
+        bank=BankAccount(**asdict(target)) if shown and isinstance(target, rules.BankTarget) else None,
         reason=reason_parts(row.reason)[0].value,
         status=sentence(row.reason),
-        can_cancel=shown and state in CANCELLABLE,
+        can_cancel=shown and state in rules.CANCELLABLE,
         can_approve=can_approve(row, principal, settings),
         can_mark=principal.is_admin and _can_mark(row),
     )

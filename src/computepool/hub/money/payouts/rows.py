@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement, Connection, Select
 
 from computepool.core.money.payouts import AT_THE_BANK, DECIDED, PayoutState
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
@@ -31,8 +31,11 @@ class PayoutRow(TypedRow, of=(payouts, accounts.c.name.label("account_name"))):
     updated_at_ms: int
     account_name: str
 
+    @classmethod
+    def select(cls) -> Select[Any]:
+        return super().select().join(accounts, accounts.c.id == payouts.c.account_id)
 
-_WITH_NAME = PayoutRow.select().join(accounts, accounts.c.id == payouts.c.account_id)
+
 _AT_BANK = sorted(state.value for state in AT_THE_BANK)
 _DECIDED = sorted(state.value for state in DECIDED)
 
@@ -42,7 +45,7 @@ def insert(tx: Tx, **columns: Any) -> None:
 
 
 def get(connection: Connection, payout_id: str) -> PayoutRow | None:
-    return PayoutRow.first(connection.execute(_WITH_NAME.where(payouts.c.id == payout_id)))
+    return PayoutRow.find(connection, payouts.c.id == payout_id)
 
 
 def list_payouts(
@@ -54,26 +57,20 @@ def list_payouts(
         matches(payouts.c.state, state),
         before_cursor(payouts.c.id, before),
     )
-    statement = _WITH_NAME.where(*which).order_by(payouts.c.id.desc()).limit(limit)
-    return PayoutRow.all(connection.execute(statement))
+    return PayoutRow.fetch(connection, *which, order=payouts.c.id.desc(), limit=limit)
 
 
 def list_at_bank(connection: Connection, *, provider: str) -> list[PayoutRow]:
     """Payouts that were given to the provider and are not decided, oldest first."""
-    statement = _WITH_NAME.where(payouts.c.provider == provider, payouts.c.state.in_(_AT_BANK), IS_UNDECIDED)
-    return PayoutRow.all(connection.execute(statement.order_by(payouts.c.id)))
+    which = payouts.c.provider == provider, payouts.c.state.in_(_AT_BANK), IS_UNDECIDED
+    return PayoutRow.fetch(connection, *which, order=payouts.c.id)
 
 
 def list_due(connection: Connection, *, now_ms: int, limit: int) -> list[PayoutRow]:
     """Payouts to send to a bank, or to ask it about, now; the longest waiting first."""
-    statement = (
-        _WITH_NAME.where(
-            IS_UNDECIDED, payouts.c.state.in_([*_AT_BANK, PayoutState.RESERVED.value]), payouts.c.next_try_ms <= now_ms
-        )
-        .order_by(payouts.c.next_try_ms, payouts.c.id)
-        .limit(limit)
-    )
-    return PayoutRow.all(connection.execute(statement))
+    states = [*_AT_BANK, PayoutState.RESERVED.value]
+    which = IS_UNDECIDED, payouts.c.state.in_(states), payouts.c.next_try_ms <= now_ms
+    return PayoutRow.fetch(connection, *which, order=(payouts.c.next_try_ms, payouts.c.id), limit=limit)
 
 
 def count_undecided(connection: Connection, account_id: str) -> int:

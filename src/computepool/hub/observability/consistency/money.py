@@ -37,8 +37,7 @@ from computepool.core.money.pricing import PriceTable, charge_of
 from computepool.hub.db.money_tables import balances, price_tables, transfers
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
 from computepool.hub.money import price_rows
-from computepool.hub.observability.consistency.checkpoints import was_used
-from computepool.hub.observability.consistency.jobs import finder, ids
+from computepool.hub.observability.consistency.pool import finder, ids, was_used
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _TERMINAL = sorted(state.value for state in TERMINAL)
@@ -286,7 +285,6 @@ def holds_not_taken() -> Select[Any]:
 
 @finder
 def wrong_escrow() -> Select[Any]:
-    """The escrow of an account equals the holds of its unfinished jobs."""
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
         select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
@@ -349,7 +347,6 @@ def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
 
 @finder
 def above_the_ceiling() -> Select[Any]:
-    """Nobody pays more per hour than their ceiling."""
     over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
     return over.where(attempts.c.price > jobs.c.ceiling)
 

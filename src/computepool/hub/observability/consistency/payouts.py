@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or
 
 from computepool.core.money.ledger import BANK, Kind
 from computepool.hub.db.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
-from computepool.hub.observability.consistency.jobs import finder, ids
 from computepool.hub.observability.consistency.money import named, stream, tables_of
+from computepool.hub.observability.consistency.pool import finder, ids
 
 #: Hubs' clocks may differ by this much when one changes prices and another accepts a request.
 _SKEW_MS = 60_000

@@ -76,8 +76,8 @@ async def _refresh(hub: Hub) -> Watch:
         upto = await hub.store.read(event_rows.last_event)
         after = max(mesh.activity_upto, upto - EVENTS_MAX)
         if upto > after:
-            jobs = await hub.store.read(lambda connection: mesh_rows.moves(connection, after=after, until=upto))
-            nodes = await hub.store.read(lambda connection: mesh_rows.arrivals(connection, after=after, until=upto))
+            jobs = await hub.store.read(mesh_rows.moves, after=after, until=upto)
+            nodes = await hub.store.read(mesh_rows.arrivals, after=after, until=upto)
             found = [*(_of_jobs(hub, row) for row in jobs), *_of_nodes(nodes)]
             mesh.activity.extend(sorted(found, key=lambda item: item.seq))
         mesh.activity_upto, mesh.activity_ms, mesh.activity_watch = upto, now_ms, watch

@@ -31,16 +31,12 @@ _ELSEWHERE_MS = 10_000
 _ELSEWHERE_MAX = 20_000
 
 
-async def show(hub: Hub) -> MeshView:
-    return await _refresh(hub)
-
-
 async def nodes_json(hub: Hub, principal: Principal, *, known: Collection[str]) -> tuple[str, bytes | None]:
     """The list's tag and the list as JSON; without a body if the tag is known already.
 
     Lines are made again only for nodes that changed.
     """
-    await _refresh(hub)
+    await show(hub)
     version = _version(hub)
     tag = f'W/"{version}.{principal.account_id}"'
     if tag in known:
@@ -61,7 +57,7 @@ def _body(mesh: MeshMemory, account_id: str, version: str) -> bytes:
     return head + b",".join(rows) + b"]}"
 
 
-async def _refresh(hub: Hub) -> MeshView:
+async def show(hub: Hub) -> MeshView:
     """Load the mesh, unless somebody did a moment ago."""
     mesh, age_ms = hub.observability.mesh, round(hub.settings.mesh_age_s * 1000)
     async with mesh.lock:
@@ -267,4 +263,4 @@ async def _load_names(hub: Hub) -> None:
     owners |= {other.facts.profile.owner for other in hub.observability.mesh.elsewhere.values()}
     missing = sorted(owners - known.keys())
     if missing:
-        known |= await hub.store.read(lambda connection: account_rows.get_names(connection, missing))
+        known |= await hub.store.read(account_rows.get_names, missing)

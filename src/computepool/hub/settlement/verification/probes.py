@@ -14,7 +14,7 @@ from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import NEWCOMER, PROBE_RIGHT_ACTION, PROBE_WRONG_ACTION, Reputation, number_of
+from computepool.core.trust.reputation import PROBE_RIGHT_ACTION, PROBE_WRONG_ACTION, number_of
 from computepool.core.trust.verification import VerificationVerdict
 from computepool.core.trust.violations import decode
 from computepool.hub.context import Hub
@@ -45,7 +45,7 @@ async def send_due(hub: Hub) -> list[str]:
             continue
         owner = session.profile.owner
         found = await hub.store.read(
-            partial(_candidates, settings=hub.settings, now_ms=hub.now_ms(), node_id=node_id, owner=owner)
+            _candidates, settings=hub.settings, now_ms=hub.now_ms(), node_id=node_id, owner=owner
         )
         specs = await hub.jobs.specs.load({row.spec_digest for row in found})
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
@@ -69,7 +69,7 @@ def _draw(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
 def _candidates(
     connection: Connection, *, settings: Settings, now_ms: int, node_id: str, owner: str
 ) -> list[ProbeCandidate]:
-    known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
+    known = reputation_rows.of_node(connection, node_id)
     if not known.probation_at_ms or probe_rows.is_open(connection, node_id):
         return []
     rows = probe_rows.confirmed(
@@ -82,7 +82,9 @@ def _candidates(
         limit=_LOOKED_AT_MAX,
     )
     used = probe_rows.submitters(connection, node_id, since_ms=known.probation_at_ms)
-    accusers = _accusers(known)
+    wrong = decode(known.violations)
+    # Submitters of the jobs on which it was found to be wrong, and the owners whose nodes refuted it.
+    accusers = {each.submitter for each in wrong} | {number for each in wrong for number in each.refuters}
     judges = probe_rows.owners_of(connection, [row.id for row in rows])
     return [
         row
@@ -91,12 +93,6 @@ def _candidates(
         and number_of(row.account_id) not in accusers
         and not accusers & {number_of(judge) for judge in judges.get(row.id, ())}
     ]
-
-
-def _accusers(known: Reputation) -> set[int]:
-    """Submitters of the jobs on which it was found to be wrong, and the owners whose nodes refuted it."""
-    found = decode(known.violations)
-    return {each.submitter for each in found} | {number for each in found for number in each.refuters}
 
 
 def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bool:

@@ -134,13 +134,12 @@ def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str
 
 
 def find_recheck(connection: Connection, job_id: str, number: int) -> FullJobRow | None:
-    matching = FullJobRow.select().where(jobs.c.hub_job == f"{KIND}:{job_id}:{number}")
-    return FullJobRow.first(connection.execute(matching))
+    return FullJobRow.find(connection, jobs.c.hub_job == f"{KIND}:{job_id}:{number}")
 
 
 def accepted_attempt(connection: Connection, job: JobRow) -> AttemptRow:
-    matching = AttemptRow.select().where(attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
-    return AttemptRow.all([connection.execute(matching).one()])[0]
+    [found] = AttemptRow.fetch(connection, attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
+    return found
 
 
 def change_verdict(tx: Tx, job_id: str, *, before: Sequence[str], after: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computepool.core.ids import make_id
-from computepool.core.jobs.lifecycle import AttemptState, JobState
+from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import PADDED_ACTION, RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
@@ -20,7 +20,7 @@ from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transactions import JobTx, attempt_event
 from computepool.hub.money import holds
 from computepool.hub.settlement import fair_time, hub_jobs
-from computepool.hub.settlement.verification import comparators, recheck_rows, violations
+from computepool.hub.settlement.verification import comparators, recheck_rows, verification, violations
 from computepool.hub.settlement.verification.comparators import AcceptedResult
 from computepool.hub.settlement.verification.recheck_rows import KIND, RECHECKS_MAX, UncheckedResult
 
@@ -120,7 +120,7 @@ def _confirm(tx: JobTx, result: AcceptedResult, *, counts: bool) -> None:
         matures_ms = (job.finished_at_ms or 0) + tx.snapshot.settings.holdback_ms
         recheck_rows.hold_until(tx, job.id, min(job.held_until_ms, max(1, matures_ms)))
     if counts:
-        _emit(tx, result, action=VERIFIED_ACTION)
+        verification.emit_about(tx, job, result.attempt, action=VERIFIED_ACTION, reason=RECHECKED)
 
 
 def _cap_bill(tx: JobTx, agreeing: Sequence[AcceptedResult]) -> None:
@@ -130,7 +130,7 @@ def _cap_bill(tx: JobTx, agreeing: Sequence[AcceptedResult]) -> None:
     if kept is not None:
         holds.take_back(tx, accepted.job, attempt=accepted.attempt, kept=kept)
     if is_padded:
-        _emit(tx, accepted, action=PADDED_ACTION)
+        verification.emit_about(tx, accepted.job, accepted.attempt, action=PADDED_ACTION, reason=RECHECKED)
 
 
 def _refute(tx: JobTx, result: AcceptedResult, *, refuters: Sequence[AcceptedResult]) -> None:
@@ -141,7 +141,7 @@ def _refute(tx: JobTx, result: AcceptedResult, *, refuters: Sequence[AcceptedRes
     if job.held_until_ms:
         recheck_rows.hold_until(tx, job.id, 0)
     data = violations.evidence(tx, job, refuters=[other.attempt.owner_id for other in refuters])
-    _emit(tx, result, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
+    verification.emit_about(tx, job, attempt, action=REFUTED_ACTION, reason=RECHECKED, data=data)
     tx.penalised.append(attempt.node_id)
     if job.hub_job is not None:
         return
@@ -149,20 +149,6 @@ def _refute(tx: JobTx, result: AcceptedResult, *, refuters: Sequence[AcceptedRes
     notice = {"sentence": views.wrong_sentence(back), "taken_back": back}
     attempt_event(tx, job, attempt, action=REFUTED_RESULT_ACTION, data=notice)
     tx.touch(f"job:{job.id}", "events")
-
-
-def _emit(
-    tx: JobTx,
-    result: AcceptedResult,
-    *,
-    action: str,
-    after: AttemptState = AttemptState.SUCCEEDED,
-    data: str | None = None,
-) -> None:
-    before = AttemptState.SUCCEEDED.value
-    attempt_event(
-        tx, result.job, result.attempt, action=action, before=before, after=after.value, reason=RECHECKED, data=data
-    )
 
 
 def _hand_over(tx: JobTx, job: JobRow, right: JobRow) -> None:

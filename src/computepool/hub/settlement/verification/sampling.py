@@ -96,9 +96,9 @@ def judge_first(tx: JobTx, job: JobRow, run: Run, *, checks: Checks) -> Verifica
     # A program that varies byte by byte may still be the same by the comparison that its submitter chose now.
     if job.compare is None and (job.account_id, job.spec_digest) in tx.snapshot.varying:
         return VerificationVerdict.UNCHECKED
-    drawn = run.id in checks.drawn or is_cut(run) or fair_time.is_long(tx, job, run)
+    drawn = run.attempt.id in checks.drawn or is_cut(run) or fair_time.is_long(tx, job, run)
     if not drawn and (before := frozenset(part.node_id for part in run.parts)):
-        drawn = tx.snapshot.ask(DrawnWith(run.id, run.node_id, before))
+        drawn = tx.snapshot.ask(DrawnWith(run.attempt.id, run.attempt.node_id, before))
     if not drawn:
         return VerificationVerdict.UNCHECKED
     tied = tx.snapshot.ties.owners((job.account_id, job.spec_digest), most=tx.snapshot.settings.verify_ties_max)

@@ -26,9 +26,7 @@ _BATCH = 500
 async def accept(hub: Hub) -> None:
     """Give out results that could have been checked, but that no other owner's node took in time."""
     before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
-    found = await hub.store.read(
-        lambda connection: result_rows.unconfirmed(connection, before_ms=before_ms, limit=_BATCH)
-    )
+    found = await hub.store.read(result_rows.unconfirmed, before_ms=before_ms, limit=_BATCH)
     if found:
         await follow_ups.commit(hub, partial(_accept_alone, job_ids=found, before_ms=before_ms))
 
@@ -46,9 +44,7 @@ async def start_checks(hub: Hub) -> Sequence[str]:
     """
     limit, after = hub.settings.recheck_max, hub.settlement.held_looked_at
     alone = VerificationVerdict.ALONE.value
-    rows = await hub.store.read(
-        lambda connection: recheck_rows.held(connection, verdict=alone, after=after, limit=limit)
-    )
+    rows = await hub.store.read(recheck_rows.held, verdict=alone, after=after, limit=limit)
     hub.settlement.held_looked_at = rows[-1].id if len(rows) == limit else ""
     specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     able = {

@@ -17,6 +17,7 @@ from computepool.core.trust.verification import CHECK_QUORUM, Decision, Mode, Ru
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.jobs import rows as job_rows, transitions
+from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints
 from computepool.hub.jobs.transactions import JobTx, attempt_event, job_event
@@ -43,9 +44,11 @@ def keep(tx: JobTx, job: JobRow, run: Run, *, actor: str, newest: bool, **change
     owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), *run.owners}))
     counted: dict[str, Any] = {"results": job.results + 1, "avoid_owners": owners}
     # Nobody may read the files yet, but they must be kept until somebody may.
-    artifact_rows.refer(tx, [row | {"account_id": run.node_id, "role": "pending"} for row in run.references(job)])
+    artifact_rows.refer(
+        tx, [row | {"account_id": run.attempt.node_id, "role": "pending"} for row in run.references(job)]
+    )
     if newest:
-        wait_for_another(tx, job, attempt_no=run.number, actor=actor, **counted, **changes)
+        wait_for_another(tx, job, attempt_no=run.attempt.number, actor=actor, **counted, **changes)
     else:
         checkpoints.drop(tx, job)
         result_rows.count(tx, job.id, **counted)
@@ -79,26 +82,26 @@ def conclude(
     agreeing = [runs[place] for place in decision.agreeing]
     padded = fair_time.cap_bills(tx, job, agreeing)
     paid = [runs[place] for place in _complete_first(tx, runs, right)][: job.runs]
-    endings: Endings = {run.id: (AttemptState.SUCCEEDED, None) for run in runs}
-    endings |= {run.id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
+    endings: Endings = {run.attempt.id: (AttemptState.SUCCEEDED, None) for run in runs}
+    endings |= {run.attempt.id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
     for place in decision.wrong:
         # If several owners' nodes made it, nobody can tell whose work was wrong: nobody is paid, and nobody is blamed.
         state = AttemptState.REFUTED if runs[place].has_one_owner else AttemptState.SUPERSEDED
-        endings[runs[place].id] = (state, None)
+        endings[runs[place].attempt.id] = (state, None)
     verdict = _verdict_of(decision)
     if verdict is VerificationVerdict.CONFIRMED:
         tx.settlement.ties.append(((job.account_id, job.spec_digest), ()))
-        narrow = any(run.narrow for run in agreeing)
+        narrow = any(run.attempt.narrow for run in agreeing)
         for run in agreeing:
-            emit_about(tx, job, run, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
+            emit_about(tx, job, run.attempt, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
         for run in padded:
-            emit_about(tx, job, run, action=PADDED_ACTION)
+            emit_about(tx, job, run.attempt, action=PADDED_ACTION)
     refuters = {owner for run in agreeing for owner in run.owners}
     for place in decision.wrong:
         if runs[place].has_one_owner:
             data = violations.evidence(tx, job, refuters=refuters)
-            emit_about(tx, job, runs[place], action=REFUTED_ACTION, data=data)
-            tx.penalised.append(runs[place].node_id)
+            emit_about(tx, job, runs[place].attempt, action=REFUTED_ACTION, data=data)
+            tx.penalised.append(runs[place].attempt.node_id)
     if verdict is VerificationVerdict.VARIES:
         _mark_varying(tx, job)
     job_rows.accept(tx, [accept(tx, job, paid, actor=actor, why=why, verdict=verdict)])
@@ -113,7 +116,7 @@ def accept(
 ) -> dict[str, Any]:
     """Pay the runs, and record that the first of them is the job's result; returns the columns for `job_rows.accept`."""
     chosen = paid[0]
-    event: dict[str, Any] = {"actor": actor, "attempt": chosen.id, "node": chosen.node_id}
+    event: dict[str, Any] = {"actor": actor, "attempt": chosen.attempt.id, "node": chosen.attempt.node_id}
     before = JobState(job.state)
     if before is JobState.LEASED:
         job_event(tx, job, JobState.RUNNING, reason=Reason.STARTED, **event)
@@ -123,7 +126,7 @@ def accept(
         checked = verdict in {VerificationVerdict.UNCHECKED, VerificationVerdict.CONFIRMED}
         node_faults.blame_unable(tx, job, done_by=chosen, trusted=checked and parse(job.verify).mode is not Mode.NONE)
     bills = [bill for run in paid for bill in run.bills]
-    holds.settle(tx, job, bills=bills, ref=chosen.id, table=tx.snapshot.table)
+    holds.settle(tx, job, bills=bills, ref=chosen.attempt.id, table=tx.snapshot.table)
     checkpoint_rows.pay(tx, [part.row() for run in paid for part in run.parts])
     checkpoints.drop(tx, job)
     tx.settlement.finished.append(job.id)
@@ -135,10 +138,10 @@ def accept(
 def _store_endings(tx: JobTx, runs: Sequence[Run], endings: Endings) -> None:
     rows = []
     for run in runs:
-        state, cost = endings[run.id]
+        state, cost = endings[run.attempt.id]
         if run.is_stored:
             new = {"new_state": state.value, "new_charge": cost, "new_billed_ms": run.bill.billed_ms}
-            rows.append({"attempt": run.id, **new})
+            rows.append({"attempt": run.attempt.id, **new})
     result_rows.conclude(tx, rows)
 
 
@@ -168,9 +171,12 @@ def _verdict_of(decision: Decision) -> VerificationVerdict:
     return VerificationVerdict.CONFIRMED if len(decision.agreeing) > 1 else VerificationVerdict.ALONE
 
 
-def emit_about(tx: JobTx, job: JobRow, run: Run, *, action: str, data: str | None = None) -> None:
+def emit_about(
+    tx: JobTx, job: JobRow, attempt: AttemptRow, *, action: str, reason: str | None = None, data: str | None = None
+) -> None:
     after = AttemptState.REFUTED if action == REFUTED_ACTION else AttemptState.SUCCEEDED
-    attempt_event(tx, job, run, action=action, before=AttemptState.SUCCEEDED.value, after=after.value, data=data)
+    states = {"before": AttemptState.SUCCEEDED.value, "after": after.value}
+    attempt_event(tx, job, attempt, action=action, reason=reason, data=data, **states)
 
 
 def _mark_varying(tx: JobTx, job: JobRow) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import NEWCOMER, REFUTED_ACTION, Reputation, read, refuted_by, update
+from computepool.core.trust.reputation import REFUTED_ACTION, Reputation, read, refuted_by, update
 from computepool.core.trust.violations import PROBES_RIGHT, VIOLATIONS_MAX
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
@@ -50,7 +50,7 @@ def notify_owner(tx: Tx, node_id: str) -> None:
     wrong = [event for event in tx.events if _is_about(event, node_id, REFUTED_ACTION)]
     if reported >= len(wrong):
         return
-    before = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+    before = reputation_rows.of_node(tx.connection, node_id)
     for event in wrong[:reported]:
         before = _after(before, event, owner=node.account_id)
     now = _after(before, wrong[reported], owner=node.account_id)
@@ -62,7 +62,7 @@ def notify_probed(tx: Tx, node_id: str, event: dict[str, Any]) -> None:
     node = node_rows.get_node(tx.connection, node_id)
     if node is None:
         return
-    before = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+    before = reputation_rows.of_node(tx.connection, node_id)
     now = _after(before, event, owner=node.account_id)
     if (action := _new_status(before, now)) is not None:
         _emit(tx, node, action=action, now=now)

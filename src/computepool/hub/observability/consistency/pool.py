@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exists, func, literal, or_, select
@@ -17,7 +18,9 @@ from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, may_become
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import checkpoints, expected_jobs
 from computepool.hub.db.tables import (
+    IS_OPEN,
     accounts,
     artifact_refs,
     attempts,
@@ -28,6 +31,7 @@ from computepool.hub.db.tables import (
     log_chunks,
     nodes,
 )
+from computepool.hub.groups.rows import HAS_JOB, PENDING
 
 #: The ids of what breaks a rule.
 Finder = Callable[[Connection], list[str]]
@@ -260,7 +264,6 @@ def not_one_final_event() -> Select[Any]:
 
 @finder
 def lost_groups() -> Select[Any]:
-    """A job's group exists and belongs to the job's account."""
     own = exists().where(groups.c.id == jobs.c.group_id, groups.c.account_id == jobs.c.account_id)
     return _jobs(jobs.c.group_id.is_not(None), ~own)
 
@@ -279,3 +282,110 @@ def lost_references(connection: Connection) -> list[str]:
         found += ids(connection, select(column).where(given, ~exists().where(jobs.c.id == column)))
     written = exists().where(attempts.c.id == log_chunks.c.attempt_id)
     return found + ids(connection, select(log_chunks.c.attempt_id).where(~written))
+
+
+# groups
+
+_open_job = exists().where(jobs.c.group_id == groups.c.id, IS_OPEN).correlate(groups)
+_any_job = exists().where(jobs.c.group_id == groups.c.id).correlate(groups)
+_pending_key = (
+    exists().where(expected_jobs.c.group_id == groups.c.id, expected_jobs.c.state == PENDING).correlate(groups)
+)
+_job_of_key = (
+    exists()
+    .where(jobs.c.group_id == expected_jobs.c.group_id, jobs.c.key == expected_jobs.c.key)
+    .correlate(expected_jobs)
+)
+
+
+@finder
+def wrongly_complete() -> Select[Any]:
+    """Complete while it waits for something; or watched, waiting for nothing, and not complete."""
+    waits = or_(_open_job, _pending_key)
+    early = and_(groups.c.completed_at_ms.is_not(None), waits)
+    missed = and_(groups.c.watched, groups.c.completed_at_ms.is_(None), ~waits, or_(_any_job, groups.c.expected > 0))
+    return select(groups.c.id).where(or_(early, missed))
+
+
+@finder
+def unwatched_jobs() -> Select[Any]:
+    """Jobs whose end would not complete their watched group."""
+    of_group = select(jobs.c.id).join(groups, groups.c.id == jobs.c.group_id)
+    return of_group.where(IS_OPEN, groups.c.watched, ~jobs.c.watched)
+
+
+def wrong_keys(connection: Connection) -> list[str]:
+    """Groups whose keys are counted wrongly, or whose keys and jobs do not match."""
+    counted = select(func.count()).where(expected_jobs.c.group_id == groups.c.id).correlate(groups).scalar_subquery()
+    wrong = select(groups.c.id).where(groups.c.expected != counted)
+    says = expected_jobs.c.state == HAS_JOB
+    astray = select(expected_jobs.c.group_id).where(or_(and_(says, ~_job_of_key), and_(~says, _job_of_key)))
+    return sorted({*ids(connection, wrong), *ids(connection, astray)})
+
+
+@finder
+def strange_homes() -> Select[Any]:
+    """A home must be a node of the group's account, and only a complete group is delivered, if that was requested."""
+    own = exists().where(nodes.c.id == groups.c.home, nodes.c.account_id == groups.c.account_id).correlate(groups)
+    ready = and_(groups.c.return_home, groups.c.completed_at_ms.is_not(None))
+    return select(groups.c.id).where(
+        or_(and_(groups.c.home.is_not(None), ~own), and_(groups.c.home_state.is_not(None), ~ready))
+    )
+
+
+# checkpoints: where a job resumes, and what is paid for work that another attempt used
+
+_later = attempts.alias("later")
+
+
+@finder
+def lost_checkpoints() -> Select[Any]:
+    """An unfinished job names the attempt that made its checkpoint, and a finished one has none."""
+    joined = jobs.outerjoin(checkpoints, checkpoints.c.job_id == jobs.c.id)
+    made = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.number == checkpoints.c.attempt_no)
+    differs = func.coalesce(checkpoints.c.attempt_no, 0) != func.coalesce(jobs.c.checkpoint_no, 0)
+    nowhere = and_(checkpoints.c.job_id.is_not(None), ~made)
+    late = and_(checkpoints.c.job_id.is_not(None), jobs.c.state.in_(_TERMINAL))
+    return select(jobs.c.id).select_from(joined).where(or_(differs, nowhere, late))
+
+
+def was_used() -> ColumnElement[bool]:
+    """Whether an attempt that was paid for resumed from this one's checkpoint."""
+    return exists().where(
+        _later.c.job_id == attempts.c.job_id, _later.c.resumed_no == attempts.c.number, _later.c.charge.is_not(None)
+    )
+
+
+def paid_for_unused_work(connection: Connection) -> list[str]:
+    """An attempt without a result is paid at most up to the checkpoint that a paid attempt resumed from, and all attempts
+    of a run together at most up to the job's time limit."""
+    used = exists().where(
+        _later.c.job_id == attempts.c.job_id,
+        _later.c.resumed_no == attempts.c.number,
+        _later.c.number > attempts.c.number,
+        _later.c.charge.is_not(None),
+        attempts.c.billed_ms <= _later.c.resumed_ms,
+    )
+    unused = select(attempts.c.id).where(
+        attempts.c.charge.is_not(None), attempts.c.state != AttemptState.SUCCEEDED.value, ~used
+    )
+    return sorted({*ids(connection, unused), *_over_the_limit(connection)})
+
+
+def _over_the_limit(connection: Connection) -> list[str]:
+    chained = exists().where(_later.c.job_id == jobs.c.id, _later.c.resumed_no.is_not(None))
+    statement = (
+        select(jobs.c.longest_ms, attempts.c.id, attempts.c.job_id, attempts.c.number)
+        .add_columns(attempts.c.resumed_no, attempts.c.billed_ms)
+        .join(attempts, attempts.c.job_id == jobs.c.id)
+        .where(chained, attempts.c.charge.is_not(None))
+        .order_by(attempts.c.job_id, attempts.c.number)
+    )
+    found = []
+    for _, rows in groupby(connection.execute(statement), key=lambda row: row.job_id):
+        total: dict[int, int] = {}  # by attempt: the time of its run up to its end
+        for row in rows:
+            total[row.number] = (row.billed_ms or 0) + total.get(row.resumed_no, 0)
+            if total[row.number] > row.longest_ms:
+                found.append(str(row.id))
+    return found
