@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.core.words import byte_size
@@ -28,7 +27,6 @@ from computepool.hub.snapshot import Snapshot
 from computepool.protocol.artifacts import StorageView
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
 
-T = TypeVar("T")
 #: How long an estimate is valid: it may miss what came through another hub, or with a report.
 _ESTIMATE_MS = 30_000
 _ESTIMATES_MAX = 100_000
@@ -249,13 +247,6 @@ def apply(hub: Hub, changes: StorageChanges) -> None:
         known = hub.artifacts.usage.get(account_id)
         if known is not None and 2 * known.bytes >= known.bytes_max:
             del hub.artifacts.usage[account_id]
-
-
-def apply_and_reply(hub: Hub, done: tuple[T, StorageChanges]) -> T:
-    """Apply the changes of a unit, and return its reply."""
-    reply, changes = done
-    apply(hub, changes)
-    return reply
 
 
 async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
