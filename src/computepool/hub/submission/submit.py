@@ -26,8 +26,8 @@ from computepool.hub.jobs.queue import NewJobs
 from computepool.hub.jobs.running import children
 from computepool.hub.jobs.running.children import Parent
 from computepool.hub.money import holds
-from computepool.hub.nodes import mesh_version
-from computepool.hub.scheduling import feasibility
+from computepool.hub.nodes import hosts
+from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import quotes, verification
@@ -40,7 +40,9 @@ async def submit(
 ) -> SubmitReply:
     """One spec, one job per item; all of them or none. `parent`: the running job that submits them."""
     try:
-        request = await mesh_version.resolve_request(hub, principal.account_id, request)
+        needs = await hosts.resolve(hub, principal.account_id, request.spec.needs, at="spec.needs")
+        if needs is not request.spec.needs:
+            request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         written = await _write(hub, submission, remembered)
     except ComputePoolError:
@@ -87,7 +89,7 @@ async def _prepare(
         policy=policy,
     )
     refuse = request.impossible == "refuse"
-    warning = await feasibility.warning(hub, known.requirements, account, refuse=refuse)
+    warning = await explanations.warning(hub, known.requirements, account, refuse=refuse)
     submission = _Submission(
         snapshot=take(hub, [account]),
         principal=principal,
