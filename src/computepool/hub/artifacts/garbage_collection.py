@@ -66,11 +66,8 @@ async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     shortest_s = min(times if own_s is not None else times[:2])
     # Younger ones cannot be over, except those kept explicitly for a shorter time, and they may wait.
     before_ms = hub.now_ms() - round(shortest_s * 1000) + 1
-    return await hub.store.read(
-        lambda connection: artifact_rows.refs_after(
-            connection, after=hub.artifacts.sweeps.refs, before_ms=before_ms, limit=BATCH
-        )
-    )
+    older = partial(artifact_rows.refs_after, after=hub.artifacts.sweeps.refs, before_ms=before_ms)
+    return await hub.store.read(partial(older, limit=BATCH))
 
 
 def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[str]:

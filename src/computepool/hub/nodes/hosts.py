@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence, Set as AbstractSet
+from functools import partial
 
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.ids import id_range, is_node_id
@@ -121,9 +122,7 @@ def _describe(row: NodeRow) -> str:
 
 
 async def _unknown(hub: Hub, account_id: str, word: str, *, field: str) -> ComputePoolError:
-    own = await hub.store.read(
-        lambda connection: node_rows.list_nodes(connection, after="", limit=_HINTS_MAX, account_id=account_id)
-    )
+    own = await hub.store.read(partial(node_rows.list_nodes, after="", limit=_HINTS_MAX, account_id=account_id))
     live = (session.profile.name for session in hub.nodes.registry.sessions[:_HINTS_MAX])
     close = hosts.closest(word, [*(row.name for row in own), *live])
     hint = f" Did you mean {' or '.join(close)}?" if close else " `pool nodes` lists all nodes."

@@ -100,19 +100,15 @@ async def expire_overdue(hub: Hub) -> None:
     """End attempts whose leases ended, whichever hub gave them, and jobs that waited for too long."""
     now_ms = hub.now_ms()
     settlements: list[Settlement] = []
-    rows = await hub.store.read(
-        lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
-    )
+    rows = await hub.store.read(partial(attempt_rows.overdue_attempts, now_ms=now_ms, limit=_BATCH))
     live = _recently_renewed(hub, now_ms) if rows else set()
     ids = [row.id for row in rows if row.id not in live]
     if ids:
         _, settlement = await follow_ups.write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
         settlements.append(settlement)
-    stale = await hub.store.read(lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH))
+    stale = await hub.store.read(partial(job_rows.overdue_jobs, now_ms=now_ms, limit=_BATCH))
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
-    stranded = await hub.store.read(
-        lambda connection: checkpoint_rows.stranded(connection, before_ms=before_ms, limit=_BATCH)
-    )
+    stranded = await hub.store.read(partial(checkpoint_rows.stranded, before_ms=before_ms, limit=_BATCH))
     if stale or stranded:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
         _, settlement = await follow_ups.write(hub, expire)

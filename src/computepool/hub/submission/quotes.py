@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from computepool.core.ids import make_id
@@ -88,9 +89,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
     reason = "" if seen.able else (await explanations.explanation(hub, shape)).sentence
     zones = sorted({(group.offer.zone.tier, group.offer.zone.region) for group in seen.groups})
-    history = await hub.store.read(
-        lambda connection: _look_back(hub, connection, account, request=request, zones=zones)
-    )
+    history = await hub.store.read(partial(_look_back, hub, account=account, request=request, zones=zones))
     view = _view(hub.money.market.table, request, agreed, seen=seen, history=history)
     view = view.model_copy(update={"reason": reason})
     return view.model_copy(update={"sentences": quote_messages.sentences(view, request)})

@@ -137,7 +137,7 @@ def check_profile(hub: Hub, profile: Profile) -> None:
 
 async def _enrol_all(hub: Hub, requests: list[RegisterRequest]) -> list[Enrolled | Exception]:
     registry = hub.nodes.registry
-    most, offline_ms = hub.settings.enrolments_per_day, registry.rules.lease_ms(registry.interval_ms)
+    most, offline_ms = hub.settings.enrolments_per_day, registry.lease_ms
     # Only the names of hosts with a URL are compared with those online, who may be many.
     has_url = any(request.profile.url for request in requests)
     online = frozenset(session.node_id for session in (registry.sessions if has_url else ()))
