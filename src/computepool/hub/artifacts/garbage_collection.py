@@ -156,7 +156,7 @@ async def erase_unnamed(hub: Hub) -> None:
         stored = await hub.process.in_thread(hub.artifacts.blobs.walk, after=hub.artifacts.sweeps.places, limit=BATCH)
         for place in await _find_unnamed(hub, [blob for blob in stored if blob.at_s < before_s]):
             logger.warning("artifacts.unnamed: erasing %s", place)
-            await hub.process.in_thread(hub.artifacts.blobs.erase, place)
+            await erase(hub, [place])
         hub.artifacts.sweeps.places = stored[-1].place if len(stored) == BATCH else ""
         if not hub.artifacts.sweeps.places:
             return

@@ -51,7 +51,11 @@ async def submit(
             return known
         raise
     if written.is_fresh and not written.is_queued:
-        await _enqueue(hub, submission)
+        if request.after:
+            await hub.jobs.queue.load()
+        else:
+            hub.jobs.queue.submitted(submission.new_jobs)
+            hub.jobs.queue.wake()
     return written.reply.model_copy(update={"warning": warning}) if warning else written.reply
 
 
@@ -148,14 +152,6 @@ async def _insert(hub: Hub, submission: _Submission, remembered: Remembered) -> 
     if not submission.request.after and (placed := await Dispatcher(hub).submit(submission.new_jobs, unit)):
         return _Written(*placed, is_queued=True)
     return _Written(*await hub.store.write(unit), is_queued=False)
-
-
-async def _enqueue(hub: Hub, submission: _Submission) -> None:
-    if submission.request.after:
-        await hub.jobs.queue.load()
-        return
-    hub.jobs.queue.submitted(submission.new_jobs)
-    hub.jobs.queue.wake()
 
 
 @dataclass(kw_only=True)
