@@ -249,9 +249,8 @@ class Settings(BaseSettings):
     retier_keep_s: float = 7 * 24 * 3600  #: until the node's claimed tier is tried again
     #: Value of others' jobs on a new owner's nodes at one time, in microcredits; 0: unlimited.
     exposure: int = Field(default=EXPOSURE_BASE, ge=0)
-    explore_share: float = Field(
-        default=EXPLORE_SHARE, ge=0, le=1
-    )  #: of cheap jobs placed at random, to learn about nodes
+    #: Of cheap jobs placed at random, to learn about nodes.
+    explore_share: float = Field(default=EXPLORE_SHARE, ge=0, le=1)
 
     # process
     breaker_faults: int = 3  #: node faults in a row before a node cools off

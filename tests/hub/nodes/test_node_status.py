@@ -6,8 +6,7 @@ import httpx2
 import pytest
 
 from computepool.core.money.money import CREDIT
-from computepool.hub.nodes import own_node
-from computepool.hub.scheduling import housekeeping
+from computepool.hub.scheduling import departures, housekeeping
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
@@ -129,7 +128,7 @@ async def test_a_late_stop_does_not_end_the_next_start(pool: HubDouble) -> None:
     assert session is not None
     node.restart()
     await node.poll(wait_ms=0)
-    await own_node.stop(pool.hub, session)
+    await departures.stop(pool.hub, session)
     assert await status(pool, pia, node) == "ready"
 
 

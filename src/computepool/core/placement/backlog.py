@@ -51,11 +51,10 @@ class Backlog:
     def delayed(self) -> int:
         return self._delayed
 
-    def add(self, job_id: str, shape: Shape, *, age_key: str, priority: int = 0, account: str | None = None) -> None:
-        """Queue a job, or queue it again. Smaller age keys are older. `account`: for fair share; by default, the shape's."""
+    def add(self, job_id: str, shape: Shape, *, age_key: str, priority: int = 0) -> None:
+        """Queue a job, or queue it again. Smaller age keys are older."""
         self.remove(job_id)
-        owner = shape.account if account is None else account
-        job = Job(job_id, (age_key, next(self._numbers)), shape, owner, priority)
+        job = Job(job_id, (age_key, next(self._numbers)), shape, priority)
         self._jobs[job_id] = job
         self._queue.insert(job)
 
@@ -139,7 +138,7 @@ class Backlog:
         job = self._taken.pop(job_id, None)
         if job is None or job_id in self._jobs:
             return False
-        self._queue.refund(job.account, job.shape)
+        self._queue.refund(job.shape)
         self._jobs[job_id] = job
         self._queue.insert(job)
         return True

@@ -140,10 +140,12 @@ def _name(fleet: Fleet, word: str) -> str:
 def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
     """Up to `limit` nodes: those that would take the job, best first, then the nearest misses."""
     verdicts = judge(fleet, shape)
-    order = _preview_order(fleet, shape, verdicts)[:limit]
+    failures = verdicts.failures()
+    bands = score_bands(fleet, shape, verdicts.rows)
+    # The fewest failures first; nodes that pass in the allocator's order.
+    order = np.lexsort((fleet.table.last_used[verdicts.rows], -bands.astype(np.int32), failures))[:limit]
     rows = verdicts.rows[order].tolist()
-    failures = verdicts.failures()[order].tolist()
-    passed = [row for row, failed in zip(rows, failures, strict=True) if not failed]
+    passed = [row for row, failed in zip(rows, failures[order].tolist(), strict=True) if not failed]
     scores = dict(zip(passed, scored(fleet, shape, passed), strict=True))
     result = []
     for position, row in zip(order.tolist(), rows, strict=True):
@@ -205,13 +207,6 @@ def _failed_gates(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: i
         for gate, passed in verdicts.now.items()
         if not passed[position]
     )
-
-
-def _preview_order(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> NDArray[np.intp]:
-    """The fewest failures first; nodes that pass in the allocator's order."""
-    bands = score_bands(fleet, shape, verdicts.rows)
-    used = fleet.table.last_used[verdicts.rows]
-    return np.lexsort((used, -bands.astype(np.int32), verdicts.failures()))
 
 
 def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> str:

@@ -44,20 +44,19 @@ class Job:
     id: str
     key: Key
     shape: Shape
-    account: str
     priority: int
     ready_at_ms: int | None = None  #: None if it is ready
 
 
 @dataclass(slots=True, eq=False)
 class ShapeBuckets:
-    """One shape's buckets, across priorities and accounts."""
+    """One shape's buckets, across priorities."""
 
     shape: Shape
     cost: int
     count: int = 0
     parked_at: int | None = None  #: while parked, the fleet's supply when the shape last fitted nowhere
-    buckets: dict[tuple[int, str], Bucket] = field(default_factory=dict)
+    buckets: dict[int, Bucket] = field(default_factory=dict)  #: by priority
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +143,7 @@ class FairQueue:
         self._list(bucket)
 
     def delete(self, job: Job) -> None:
-        bucket = self.shapes[job.shape].buckets[job.priority, job.account]
+        bucket = self.shapes[job.shape].buckets[job.priority]
         bucket.delete(job.key)
         self._shrink(bucket)
 
@@ -180,8 +179,8 @@ class FairQueue:
         self._shrink(bucket)
         return job_id
 
-    def refund(self, account: str, shape: Shape) -> None:
-        if found := self._accounts.get(account):
+    def refund(self, shape: Shape) -> None:
+        if found := self._accounts.get(shape.account):
             found.service -= cost_of(shape.requirements)
             for queue in found.queues.values():
                 self._list_queue(queue)
@@ -203,19 +202,20 @@ class FairQueue:
         """
         higher = sum(level.count for priority, level in self._levels.items() if priority > job.priority)
         level = self._levels[job.priority]
-        own = sum(bucket.before(job.key) for bucket in level.queues[job.account].buckets.values())
-        others = sum(min(queue.count, own) for name, queue in level.queues.items() if name != job.account)
+        account = job.shape.account
+        own = sum(bucket.before(job.key) for bucket in level.queues[account].buckets.values())
+        others = sum(min(queue.count, own) for name, queue in level.queues.items() if name != account)
         return higher + own + others
 
     def _bucket_for(self, job: Job) -> Bucket:
         shape = self.shapes.get(job.shape)
         if shape is None:
             shape = self.shapes[job.shape] = ShapeBuckets(job.shape, cost_of(job.shape.requirements))
-        bucket = shape.buckets.get((job.priority, job.account))
+        bucket = shape.buckets.get(job.priority)
         if bucket is None:
-            queue = self._queue_for(job.account, job.priority)
+            queue = self._queue_for(job.shape.account, job.priority)
             bucket = Bucket(next(self._numbers), shape, queue)
-            shape.buckets[job.priority, job.account] = queue.buckets[job.shape] = bucket
+            shape.buckets[job.priority] = queue.buckets[job.shape] = bucket
         return bucket
 
     def _queue_for(self, name: str, priority: int) -> AccountQueue:
@@ -257,7 +257,7 @@ class FairQueue:
             return
         queue, shape = bucket.queue, bucket.siblings
         bucket.listed = None
-        del queue.buckets[shape.shape], shape.buckets[queue.priority, queue.account.name]
+        del queue.buckets[shape.shape], shape.buckets[queue.priority]
         if not shape.buckets:
             del self.shapes[shape.shape]
         if not queue.buckets:

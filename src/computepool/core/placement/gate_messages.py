@@ -12,7 +12,7 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
-from computepool.core.money.market import Market, Offer
+from computepool.core.money.market import Offer
 from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
@@ -242,17 +242,6 @@ def priced_at_most(shape: Shape) -> str:
     return f"it pays at most {per_hour(shape.ceiling)}" if shape.ceiling else "it pays nothing"
 
 
-def _floor_met(market: Market, shape: Shape, node: NodeRecord) -> bool:
-    if node.profile.owner == shape.account:
-        return True
-    offer = market.offer(shape, node.profile)
-    return _floor(market, offer, node) <= market.table.net_of(offer.spot)
-
-
-def _floor(market: Market, offer: Offer, node: NodeRecord) -> int:
-    return market.floor_in(offer.zone.tier, node_tier=node.profile.capacity.tier, floor=node.floor or 0)
-
-
 def _need_price(shape: Shape) -> str:
     if shape.ceiling is None:
         return "an owner who takes the spot price"
@@ -263,10 +252,11 @@ def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
     market = fleet.prices.market
     if market is None:
         return "no price"
-    offer = market.offer(shape, node.profile)
-    if _floor_met(market, shape, node):
+    offer, profile = market.offer(shape, node.profile), node.profile
+    floor = market.floor_in(offer.zone.tier, node_tier=profile.capacity.tier, floor=node.floor or 0)
+    net = market.table.net_of(offer.spot)
+    if profile.owner == shape.account or floor <= net:
         return f"{per_hour(round_up(offer.price))} in {offer.zone}"
-    floor, net = _floor(market, offer, node), market.table.net_of(offer.spot)
     unit = "GPU" if cards_needed(shape.requirements) else "core"
     return f"its owner wants {per_hour(floor)} for a {unit}, {offer.zone} pays {per_hour(net)} after the fee"
 

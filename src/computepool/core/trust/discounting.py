@@ -44,6 +44,23 @@ class Weight:
     success: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """The discounted sum of somebody's outcomes. The default is nobody's."""
+
+    success: int = 0  #: S, in fractions of ONE, at `changed_at_ms`
+    failure: int = 0  #: F
+    changed_at_ms: int = 0  #: the time of the last outcome with a weight
+
+    def score(self, now_ms: int) -> float:
+        """The cautious mean at this moment, from 0 to 1."""
+        return score_of(*self.faded(now_ms))
+
+    def faded(self, now_ms: int) -> tuple[int, int]:
+        """S and F at this moment."""
+        return faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
+
+
 def score_of(success: int, failure: int) -> float:
     """The cautious mean, from 0 to 1. S and F in fractions of ONE."""
     a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE

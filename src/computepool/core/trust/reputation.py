@@ -19,7 +19,7 @@ from computepool.core.backoff import doubled
 from computepool.core.jobs.lifecycle import NODE_FAULTS
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import violations
-from computepool.core.trust.discounting import DAY_MS, Weight, faded, score_of, weigh
+from computepool.core.trust.discounting import DAY_MS, Outcomes, Weight, weigh
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation
 
 #: Verified external jobs after which a node is no newcomer and may run several at a time. Unchecked ones count a quarter, as
@@ -62,12 +62,9 @@ WEIGHTS: Final[Mapping[Evidence, Weight]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reputation:
+class Reputation(Outcomes):
     """The sum of a node's outcomes. The default is a node without any."""
 
-    success: int = 0  #: S, in fractions of ONE, at `changed_at_ms`
-    failure: int = 0  #: F
-    changed_at_ms: int = 0  #: the time of the last outcome with a weight
     lost_at_ms: int = 0  #: when it last lost leases
     successes: int = 0  #: outcomes, unweighted
     failures: int = 0
@@ -86,14 +83,6 @@ class Reputation:
     probes_wrong: int = 0
     cleared_at_ms: int = 0  #: when it last passed a probation
     banned_at_ms: int = 0  #: 0 if it is not banned
-
-    def score(self, now_ms: int) -> float:
-        """The cautious mean at this moment, from 0 to 1."""
-        return score_of(*self.faded(now_ms))
-
-    def faded(self, now_ms: int) -> tuple[int, int]:
-        """S and F at this moment."""
-        return faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
 
     def banned(self, now_ms: int) -> bool:
         """Whether it is excluded from external jobs. A ban does not expire."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from computepool.core.jobs.lifecycle import JOB_FAULTS, JobState, Reason
-from computepool.core.trust.discounting import Weight, faded, score_of, weigh
+from computepool.core.trust.discounting import Outcomes, Weight, weigh
 
 
 class SubmitterOutcome(StrEnum):
@@ -38,20 +38,13 @@ HARMFUL: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitterReputation:
+class SubmitterReputation(Outcomes):
     """The sum of a submitter's runs. The default is an unknown submitter."""
 
-    success: int = 0  #: S, in fractions of an outcome, at `changed_at_ms`
-    failure: int = 0  #: F
-    changed_at_ms: int = 0
     completed: int = 0  #: runs on other accounts' nodes, unweighted
     failed: int = 0
     harmful: int = 0
     cancelled: int = 0
-
-    def score(self, now_ms: int) -> float:
-        """From 0 to 1: the cautious mean at this moment."""
-        return score_of(*faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms))
 
 
 UNKNOWN: Final = SubmitterReputation()
@@ -67,15 +60,14 @@ class SubmitterEvent:
 
 def update(before: SubmitterReputation, run: SubmitterEvent, *, times: int = 1) -> SubmitterReputation:
     """The reputation after `times` equal events."""
-    at_ms = run.at_ms
-    success, failure = faded(before.success, before.failure, quiet_ms=at_ms - before.changed_at_ms)
+    success, failure = before.faded(run.at_ms)
     for _ in range(times):
         success, failure = weigh(success, failure, WEIGHTS[run.outcome])
     return replace(
         before,
         success=success,
         failure=failure,
-        changed_at_ms=max(before.changed_at_ms, at_ms),
+        changed_at_ms=max(before.changed_at_ms, run.at_ms),
         completed=before.completed + times * (run.outcome is SubmitterOutcome.COMPLETED),
         failed=before.failed + times * (run.outcome is SubmitterOutcome.FAILED),
         harmful=before.harmful + times * (run.outcome is SubmitterOutcome.HARMFUL),

@@ -153,7 +153,11 @@ def judge(policy: VerificationPolicy, results: Sequence[Result]) -> Decision:
     for place, result in enumerate(results):
         classes.setdefault(result.kind, []).append(place)
     best = max(classes.values(), key=lambda places: (_weight(policy, results, places), -places[0]))
-    if _enough(policy, results, classes, best=best):
+    if policy.mode is Mode.CONFIDENCE:
+        enough = confidence(results, classes, best) >= policy.confidence
+    else:
+        enough = len(best) >= policy.runs
+    if enough:
         wrong = tuple(place for place in range(len(results)) if place not in best) if len(best) > 1 else ()
         return Decision(ruling=Ruling.ACCEPT, agreeing=tuple(best), wrong=wrong)
     if len(results) >= policy.results_max:
@@ -165,14 +169,6 @@ def _weight(policy: VerificationPolicy, results: Sequence[Result], places: Seque
     if policy.mode is not Mode.CONFIDENCE:
         return len(places)
     return math.prod(1 / (1 - credibility(results[place].streak)) for place in places)
-
-
-def _enough(
-    policy: VerificationPolicy, results: Sequence[Result], classes: Mapping[int | str, list[int]], *, best: list[int]
-) -> bool:
-    if policy.mode is Mode.CONFIDENCE:
-        return confidence(results, classes, best) >= policy.confidence
-    return len(best) >= policy.runs
 
 
 # credibility-based fault tolerance (Sarmenta)

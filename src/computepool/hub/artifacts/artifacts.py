@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
 from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
 from computepool.core.retention import ReferenceRole
@@ -81,9 +82,7 @@ async def _was_just_sent(hub: Hub, asker: Principal | NodePrincipal, digest: str
     if isinstance(asker, NodePrincipal):
         return False
     account, since_ms = asker.account_id, hub.now_ms() - _SENT_AGAIN_MS
-    return await hub.store.read(
-        lambda connection: artifact_rows.is_sent(connection, digest=digest, account_id=account, since_ms=since_ms)
-    )
+    return await hub.store.read(partial(artifact_rows.is_sent, digest=digest, account_id=account, since_ms=since_ms))
 
 
 async def receive(
@@ -212,11 +211,8 @@ async def open_part(hub: Hub, found: ArtifactRow, *, start: int, length: int) ->
 
 async def page(hub: Hub, principal: Principal, *, job_id: str | None, after: str | None, limit: int) -> ArtifactPage:
     before = None if after is None else _read_cursor(after)
-    rows = await hub.store.read(
-        lambda connection: artifact_rows.list_artifacts(
-            connection, account_id=access.scope(principal), job_id=job_id, before=before, limit=limit
-        )
-    )
+    of_job = partial(artifact_rows.list_artifacts, account_id=access.scope(principal), job_id=job_id)
+    rows = await hub.store.read(partial(of_job, before=before, limit=limit))
     views = [ArtifactView.from_attributes(row, job_id=row.job_id or None) for row in rows]
     last = f"{rows[-1].created_at_ms} {rows[-1].place}" if len(rows) == limit else None
     return ArtifactPage(artifacts=views, next=None if last is None else b64(last.encode()))

@@ -66,11 +66,8 @@ async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     shortest_s = min(times if own_s is not None else times[:2])
     # Younger ones cannot be over, except those kept explicitly for a shorter time, and they may wait.
     before_ms = hub.now_ms() - round(shortest_s * 1000) + 1
-    return await hub.store.read(
-        lambda connection: artifact_rows.refs_after(
-            connection, after=hub.artifacts.sweeps.refs, before_ms=before_ms, limit=BATCH
-        )
-    )
+    older = partial(artifact_rows.refs_after, after=hub.artifacts.sweeps.refs, before_ms=before_ms)
+    return await hub.store.read(partial(older, limit=BATCH))
 
 
 def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[str]:
@@ -159,7 +156,7 @@ async def erase_unnamed(hub: Hub) -> None:
         stored = await hub.process.in_thread(hub.artifacts.blobs.walk, after=hub.artifacts.sweeps.places, limit=BATCH)
         for place in await _find_unnamed(hub, [blob for blob in stored if blob.at_s < before_s]):
             logger.warning("artifacts.unnamed: erasing %s", place)
-            await hub.process.in_thread(hub.artifacts.blobs.erase, place)
+            await erase(hub, [place])
         hub.artifacts.sweeps.places = stored[-1].place if len(stored) == BATCH else ""
         if not hub.artifacts.sweeps.places:
             return

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.core.words import byte_size
@@ -28,7 +27,6 @@ from computepool.hub.snapshot import Snapshot
 from computepool.protocol.artifacts import StorageView
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
 
-T = TypeVar("T")
 #: How long an estimate is valid: it may miss what came through another hub, or with a report.
 _ESTIMATE_MS = 30_000
 _ESTIMATES_MAX = 100_000
@@ -98,7 +96,7 @@ def _usage_in(tx: Tx, owner: str, *, more: int, snapshot: Snapshot, is_node: boo
     """The estimate if it is fresh and far from the limit; otherwise counted in this transaction."""
     known = _fresh(snapshot.storage.get(owner), tx.now_ms)
     if known is None or 2 * (known.bytes + more) >= known.bytes_max:
-        return _count(snapshot.settings, tx, owner, is_node=is_node)
+        return _count(snapshot.settings, tx.connection, owner, is_node=is_node, now_ms=tx.now_ms)
     return known
 
 
@@ -213,7 +211,7 @@ def hand_over(
         own = artifact_rows.readable_of(tx.connection, files, account_id=account_id)
         more = besides + sum(size for digest, size in files.items() if digest not in own)
         # Kept for the following reports: a large account is not counted for each of them.
-        counted = changes.counted[account_id] = _count(snapshot.settings, tx, account_id)
+        counted = changes.counted[account_id] = _count(snapshot.settings, tx.connection, account_id, now_ms=tx.now_ms)
         most = counted.bytes_max * (1 + snapshot.settings.artifact_reserve) if reserve else counted.bytes_max
         if more > 0 and counted.bytes + more > most:
             return _full_sentence(counted, more)
@@ -251,13 +249,6 @@ def apply(hub: Hub, changes: StorageChanges) -> None:
             del hub.artifacts.usage[account_id]
 
 
-def apply_and_reply(hub: Hub, done: tuple[T, StorageChanges]) -> T:
-    """Apply the changes of a unit, and return its reply."""
-    reply, changes = done
-    apply(hub, changes)
-    return reply
-
-
 async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
     before = hub.artifacts.usage.get(owner)
     known = _fresh(before, hub.now_ms())
@@ -265,7 +256,7 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
         return known
     had = 0 if before is None else before.bytes
     now_ms, settings = hub.now_ms(), hub.settings
-    counted = await hub.store.read(lambda c: _counted(settings, c, owner, is_node=is_node, now_ms=now_ms))
+    counted = await hub.store.read(lambda c: _count(settings, c, owner, is_node=is_node, now_ms=now_ms))
     newer = hub.artifacts.usage.get(owner)
     if newer is not None and newer is not before:
         return newer  # another call has counted meanwhile, and added what came since
@@ -279,11 +270,9 @@ def _fresh(known: StorageUsage | None, now_ms: int) -> StorageUsage | None:
     return None if old else known
 
 
-def _count(settings: Settings, tx: Tx, owner: str, *, is_node: bool = False) -> StorageUsage:
-    return _counted(settings, tx.connection, owner, is_node=is_node, now_ms=tx.now_ms)
-
-
-def _counted(settings: Settings, connection: Connection, owner: str, *, is_node: bool, now_ms: int) -> StorageUsage:
+def _count(
+    settings: Settings, connection: Connection, owner: str, *, now_ms: int, is_node: bool = False
+) -> StorageUsage:
     if is_node:
         sent = artifact_rows.unreported_bytes(connection, owner)
         return StorageUsage(sent, settings.unreported_max_bytes, now_ms)

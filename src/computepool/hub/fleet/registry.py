@@ -174,10 +174,9 @@ class Registry:
 
     def _rest(self, session: NodeSession, now_ms: int) -> NodeStatus | None:
         """Why it may not be given work, if so."""
-        interval_ms = self.interval_ms
-        suspect_ms, silent_ms = self.rules.suspect_after_ms(interval_ms), now_ms - session.seen_ms
+        suspect_ms, silent_ms = self.rules.suspect_after_ms(self.interval_ms), now_ms - session.seen_ms
         contact = Contact(
-            reachable=silent_ms <= self.rules.lease_ms(interval_ms),
+            reachable=silent_ms <= self.lease_ms,
             prompt=silent_ms <= suspect_ms,
             polls=session.polls > 0 and now_ms - session.polled_ms <= suspect_ms,
             claims=session.claims,
@@ -193,7 +192,7 @@ class Registry:
         return session
 
     def silent(self, now_ms: int) -> list[NodeSession]:
-        limit = self.rules.lease_ms(self.interval_ms)
+        limit = self.lease_ms
         return [session for session in self._sessions.values() if now_ms - session.seen_ms > limit]
 
     # attempts

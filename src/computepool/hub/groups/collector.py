@@ -16,14 +16,13 @@ from pydantic import BaseModel
 
 from computepool.core.errors import Conflict, NotFound, TooLarge
 from computepool.hub.artifacts import storage_quota
-from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import groups, rows as group_rows
 from computepool.hub.groups.rows import FAILED, HAS_JOB, PENDING, SUCCEEDED, GroupRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
-from computepool.hub.jobs.transactions import JobTx, write
+from computepool.hub.jobs.transactions import JobTx, write_stored
 from computepool.hub.nodes import group_homes
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.hub.snapshot import take
@@ -145,10 +144,10 @@ async def register(
 async def _write(
     hub: Hub, principal: Principal, effect: Callable[[JobTx], M], *, remembered: Remembered, model: type[M]
 ) -> M:
-    def unit(tx: JobTx) -> tuple[M, StorageChanges]:
-        return once(tx, remembered, lambda: effect(tx), model=model), tx.settlement.storage
+    def unit(tx: JobTx) -> M:
+        return once(tx, remembered, lambda: effect(tx), model=model)
 
-    return storage_quota.apply_and_reply(hub, await write(hub, unit, take(hub, [principal.account_id])))
+    return await write_stored(hub, unit, take(hub, [principal.account_id]))
 
 
 def _check_space(tx: JobTx, row: GroupRow, *, more: int) -> None:

@@ -194,15 +194,10 @@ def _load_results(
     found = [
         views.job_result(row, seq=row.seq, outputs=outputs)
         if row.has_job
-        else key_result(keys[reported_keys[row.seq]], seq=row.seq)
+        else JobResult.from_attributes(keys[reported_keys[row.seq]], seq=row.seq, job_id="", reason=Reason.REPORTED)
         for row in rows
     ]
     return found, len(rows) == len(listed) < limit
-
-
-def key_result(row: ExpectedKeyRow, *, seq: int) -> JobResult:
-    """For a key without a job that was reported from outside."""
-    return JobResult.from_attributes(row, seq=seq, job_id="", reason=Reason.REPORTED)
 
 
 def within(rows: Sequence[_Sized], bytes_max: int) -> list[_Sized]:

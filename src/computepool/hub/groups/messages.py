@@ -8,14 +8,13 @@ from computepool.core.errors import Conflict, TooLarge
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
-from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.groups import groups, message_rows, rows as group_rows
 from computepool.hub.groups.message_rows import MessageRow
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs.transactions import JobTx, lock_attempt, write
+from computepool.hub.jobs.transactions import JobTx, lock_attempt, write_stored
 from computepool.hub.snapshot import take_for
 from computepool.protocol.jobs.children import MessagePage, MessageReply, MessageRequest, MessageView
 
@@ -26,12 +25,9 @@ async def receive(hub: Hub, node: NodePrincipal, attempt_id: str, *, request: Me
     size, most = size_of(request.value), hub.settings.message_max_bytes
     if size > most:
         raise TooLarge(f"A message may have {most} bytes; this one has {size}. Write a file to outputs().")
-
-    def unit(tx: JobTx) -> tuple[MessageReply, StorageChanges]:
-        return MessageReply(number=_receive(tx, node, attempt_id, request=request)), tx.settlement.storage
-
     snapshot = take_for(hub, node.node_id, [attempt_id])
-    return storage_quota.apply_and_reply(hub, await write(hub, unit, snapshot))
+    number = await write_stored(hub, lambda tx: _receive(tx, node, attempt_id, request=request), snapshot)
+    return MessageReply(number=number)
 
 
 def _receive(tx: JobTx, node: NodePrincipal, attempt_id: str, *, request: MessageRequest) -> int:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, update
+from sqlalchemy import BigInteger, Connection, Select, bindparam, delete, func, select, update
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, JobState, Reason
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.queries import new_values
+from computepool.hub.db.queries import by_key, new_values
 from computepool.hub.db.session import Tx
-from computepool.hub.db.tables import IS_BILLED, IS_LIVE, attempts, jobs, nodes
+from computepool.hub.db.tables import IS_BILLED, IS_LIVE, attempt_usage, attempts, jobs, nodes
 from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.jobs.rows import SHOWN_ACCOUNT, lock_jobs
 
@@ -286,3 +286,35 @@ def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> list
         .limit(limit)
     )
     return AttemptKey.all(connection.execute(statement))
+
+
+# resource usage over time: one row for each attempt, as compact JSON
+
+
+def usage_of_job(connection: Connection, job_id: str) -> dict[str, str]:
+    """By attempt."""
+    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(attempt_usage.c.job_id == job_id)
+    return {row.attempt_id: row.body for row in connection.execute(statement)}
+
+
+def usage_of(connection: Connection, attempt_ids: Iterable[str]) -> dict[str, str]:
+    return by_key(connection, attempt_usage.c.body, key=attempt_usage.c.attempt_id, among=attempt_ids)
+
+
+def put_usage(tx: Tx, rows: Sequence[tuple[str, str, str]]) -> None:
+    """Each with attempt, job and body. Attempts that no longer exist are left out."""
+    ids = [attempt_id for attempt_id, _, _ in rows]
+    matching = dialect.among(tx.connection, attempts.c.id, ids)
+    known = set(tx.connection.execute(select(attempts.c.id).where(matching)).scalars())
+    values = [
+        {"attempt_id": attempt_id, "job_id": job_id, "saved_at_ms": tx.now_ms, "body": body}
+        for attempt_id, job_id, body in rows
+        if attempt_id in known
+    ]
+    if values:
+        newer = ("saved_at_ms", "body")
+        tx.connection.execute(dialect.upsert(tx.connection, attempt_usage, key=("attempt_id",), update=newer), values)
+
+
+def prune_usage(tx: Tx, *, before_ms: int) -> None:
+    tx.connection.execute(delete(attempt_usage).where(attempt_usage.c.saved_at_ms < before_ms))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from computepool.core.placement.backlog import Backlog
 from computepool.hub.clock import Clock
@@ -60,14 +61,12 @@ class Queue:
         started_ms, most = self._clock.now_ms(), self._most
         if len(self.backlog) >= most:
             return
-        rows = await self._store.read(
-            lambda connection: job_rows.list_queued(connection, since_ms=since_ms, limit=most)
-        )
+        rows = await self._store.read(partial(job_rows.list_queued, since_ms=since_ms, limit=most))
         await self._add(rows)
         self._loaded_ms = started_ms if len(rows) < most else rows[-1].queued_at_ms
 
     async def requeue(self, job_ids: Sequence[str]) -> None:
-        await self._add(await self._store.read(lambda connection: job_rows.get_queued(connection, job_ids)))
+        await self._add(await self._store.read(partial(job_rows.get_queued, job_ids=job_ids)))
 
     async def _add(self, rows: Iterable[QueuedJob]) -> None:
         backlog = self.backlog

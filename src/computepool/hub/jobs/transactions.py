@@ -11,6 +11,7 @@ from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
 from computepool.core.money.run_times import Timed
 from computepool.core.trust.ties import Program
+from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -77,6 +78,13 @@ async def write(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None 
 
 def _run(unit: Callable[[JobTx], T], snapshot: Snapshot, tx: Tx) -> T:
     return unit(JobTx.of(tx, snapshot))
+
+
+async def write_stored(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot) -> T:
+    """`write`, for a unit of which memory follows only the storage that it used."""
+    reply, changes = await write(hub, lambda tx: (unit(tx), tx.settlement.storage), snapshot)
+    storage_quota.apply(hub, changes)
+    return reply
 
 
 def lock_attempt(tx: Tx, node: NodePrincipal, attempt_id: str) -> tuple[JobRow, OwnedAttempt]:

@@ -12,11 +12,8 @@ logger = logging.getLogger(__name__)
 _FAILED_PAUSE_S = 1.0
 
 
-async def every(
-    interval_s: float, name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None
-) -> None:
-    if health is not None:
-        health.begin(name, interval_s)
+async def every(interval_s: float, name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth) -> None:
+    health.begin(name, interval_s)
     while True:
         await asyncio.sleep(interval_s)
         await guarded(name, tick, health=health)

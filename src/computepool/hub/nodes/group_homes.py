@@ -100,7 +100,7 @@ class OnlineNodes(Question[frozenset[str]]):
         return cls(frozenset((row.id, row.last_seen_ms, row.departure is not None) for row in rows))
 
     def answer(self, hub: Hub) -> frozenset[str]:
-        since_ms = hub.now_ms() - hub.nodes.registry.rules.lease_ms(hub.nodes.registry.interval_ms)
+        since_ms = hub.now_ms() - hub.nodes.registry.lease_ms
         return frozenset(
             node_id
             for node_id, seen_ms, left in self.last_seen

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence, Set as AbstractSet
+from functools import partial
 
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.ids import id_range, is_node_id
+from computepool.core.mesh_version import version_of_job
 from computepool.core.placement import hosts
 from computepool.core.placement.hosts import Host, name_key
 from computepool.core.resources import NodeState
@@ -22,16 +24,16 @@ _HINTS_MAX = 200  #: own nodes, and online nodes, that are searched for similar 
 
 
 async def resolve(hub: Hub, account_id: str, needs: Needs, *, at: str = "needs") -> Needs:
-    """The needs with ids instead of host names. Raises BadRequest or Conflict if a name is unknown or ambiguous."""
-    if needs.host is None and not needs.exclude_hosts:
-        return needs
-    found: dict[str, object] = {}
+    """The needs with ids instead of host names, and with the hub's mesh version if they name none. Raises BadRequest or
+    Conflict if a name is unknown or ambiguous."""
+    version = version_of_job(needs.mesh_version, hub=hub.settings.mesh_version)
+    found: dict[str, object] = {} if version == needs.mesh_version else {"mesh_version": version}
     if needs.host is not None:
         found["host"] = await _pin(hub, account_id, needs.host, field=f"{at}.host")
     if needs.exclude_hosts:
         field = f"{at}.exclude_hosts"
         found["exclude_hosts"] = await _exclude(hub, account_id, needs.exclude_hosts, field=field)
-    return needs.model_copy(update=found)
+    return needs.model_copy(update=found) if found else needs
 
 
 async def is_own(hub: Hub, account_id: str, node_id: str) -> bool:
@@ -120,9 +122,7 @@ def _describe(row: NodeRow) -> str:
 
 
 async def _unknown(hub: Hub, account_id: str, word: str, *, field: str) -> ComputePoolError:
-    own = await hub.store.read(
-        lambda connection: node_rows.list_nodes(connection, after="", limit=_HINTS_MAX, account_id=account_id)
-    )
+    own = await hub.store.read(partial(node_rows.list_nodes, after="", limit=_HINTS_MAX, account_id=account_id))
     live = (session.profile.name for session in hub.nodes.registry.sessions[:_HINTS_MAX])
     close = hosts.closest(word, [*(row.name for row in own), *live])
     hint = f" Did you mean {' or '.join(close)}?" if close else " `pool nodes` lists all nodes."

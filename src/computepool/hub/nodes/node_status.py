@@ -23,8 +23,7 @@ def of_node(
     session = hub.nodes.registry.get(row.id)
     if session is not None:
         return hub.nodes.registry.status(session, now_ms, banned=banned)
-    lease_ms = hub.nodes.registry.rules.lease_ms(hub.nodes.registry.interval_ms)
-    reachable = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
+    reachable = row.departure is None and (row.last_seen_ms or 0) + hub.nodes.registry.lease_ms > now_ms
     rest = rest_reason(
         NodeState(row.state),
         Contact(reachable=reachable, polls=shared),

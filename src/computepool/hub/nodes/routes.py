@@ -29,9 +29,9 @@ from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import client_ip, limited_sign_in, limits_of
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
-from computepool.hub.nodes import node_list, nodes, own_node
+from computepool.hub.nodes import node_list, nodes
 from computepool.hub.nodes.joining import enrolment, progress
-from computepool.hub.nodes.owner import owner_rules
+from computepool.hub.nodes.owner import earnings, owner_rules
 from computepool.hub.scheduling import departures, node_poll
 from computepool.hub.settlement import settle as settlement
 from computepool.hub.trust import evidence, hardware, reputation
@@ -186,7 +186,7 @@ async def list_nodes(
 @router.get("/nodes/self", tags=["agent"], responses=refuses(404))
 async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     """Get the calling node's owner and earnings."""
-    return await own_node.view(hub, node)
+    return await earnings.own_view(hub, node)
 
 
 @router.post("/nodes/leave", tags=["agent"], responses=refuses(404))

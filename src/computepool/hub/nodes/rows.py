@@ -214,8 +214,7 @@ def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
 def set_profiles(tx: Tx, described: Sequence[Mapping[str, str]]) -> None:
     """`described` are rows with the keys node, new_name, new_profile and boot."""
     rows = [{**row, "now": tx.now_ms} for row in sorted(described, key=itemgetter("node"))]
-    if rows:
-        _PROFILE.execute(tx.connection, rows)
+    _PROFILE.execute(tx.connection, rows)
 
 
 def emit_change(tx: Tx, row: NodeRow, *, actor: str, action: str, before: str, after: str) -> None:
@@ -226,10 +225,6 @@ def emit_change(tx: Tx, row: NodeRow, *, actor: str, action: str, before: str, a
 
 def set_node(tx: Tx, node_id: str, **columns: Any) -> None:
     set_where(tx, nodes, nodes.c.id == node_id, **columns)
-
-
-def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_ms: int) -> None:
-    set_node(tx, node_id, consecutive_faults=consecutive_faults, cool_off_until_ms=cool_off_until_ms)
 
 
 def count_fault(tx: Tx, node_id: str) -> int:

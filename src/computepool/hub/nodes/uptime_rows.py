@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
@@ -22,23 +21,20 @@ _BEGUN = Prepared(
 
 def arrive(tx: Tx, rows: Sequence[NodeRow], *, gap_ms: int) -> None:
     """Record that these nodes poll again. For a node that was away for longer than the gap, a new period begins."""
-    away = [row for row in rows if _was_away(row, tx.now_ms, gap_ms)]
-    if spans := [_span(row) for row in away if (row.last_seen_ms or tx.now_ms) > (row.online_since_ms or tx.now_ms)]:
+    now_ms = tx.now_ms
+    away = [row for row in rows if row.online_since_ms is None or now_ms - (row.last_seen_ms or now_ms) > gap_ms]
+    spans = [
+        {"node_id": row.id, "since_ms": row.online_since_ms, "until_ms": row.last_seen_ms}
+        for row in away
+        if (row.last_seen_ms or now_ms) > (row.online_since_ms or now_ms)
+    ]
+    if spans:
         tx.connection.execute(dialect.insert_ignore(tx.connection, node_spans), spans)
     begun = [
-        {"node": row.id, "online": tx.now_ms, "known": row.known_since_ms or tx.now_ms}
+        {"node": row.id, "online": now_ms, "known": row.known_since_ms or now_ms}
         for row in sorted(away, key=lambda row: row.id)
     ]
-    if begun:
-        _BEGUN.execute(tx.connection, begun)
-
-
-def _was_away(row: NodeRow, now_ms: int, gap_ms: int) -> bool:
-    return row.online_since_ms is None or now_ms - (row.last_seen_ms or now_ms) > gap_ms
-
-
-def _span(row: NodeRow) -> dict[str, Any]:
-    return {"node_id": row.id, "since_ms": row.online_since_ms, "until_ms": row.last_seen_ms}
+    _BEGUN.execute(tx.connection, begun)
 
 
 def of_nodes(connection: Connection, node_ids: Iterable[str], *, since_ms: int) -> dict[str, list[tuple[int, int]]]:

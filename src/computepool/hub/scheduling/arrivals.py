@@ -26,7 +26,8 @@ from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transactions import JobTx
-from computepool.hub.nodes import group_homes, mesh_version, rows as node_rows, uptime_rows
+from computepool.hub.nodes import group_homes, rows as node_rows, uptime_rows
+from computepool.hub.nodes.joining import enrolment
 from computepool.hub.nodes.owner import owner_rules, price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases
@@ -45,6 +46,10 @@ class NodeDescription:
     profile: Profile
     holding: frozenset[str]
 
+    def row(self) -> dict[str, str]:
+        name, profile = self.profile.name, self.profile.model_dump_json()
+        return {"node": self.node_id, "new_name": name, "new_profile": profile, "boot": self.boot_id}
+
 
 @dataclass(slots=True)
 class _Stored:
@@ -57,7 +62,7 @@ class _Stored:
 
 
 async def arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile) -> NodeSession:
-    mesh_version.check_node(hub, profile)
+    enrolment.check_profile(hub, profile)
     arrival = NodeDescription(node.node_id, request.boot_id, profile, frozenset(request.holding))
     return await hub.nodes.arriving.ask(node.node_id, arrival, partial(_admit, hub))
 
@@ -101,7 +106,7 @@ def _record(tx: JobTx, *, arrivals: Sequence[NodeDescription]) -> _Stored:
         live = attempt_rows.live_attempts(tx.connection, node_ids)
     gap_ms = round(tx.snapshot.settings.uptime_gap_s * 1000)
     uptime_rows.arrive(tx, [rows[arrival.node_id] for arrival in enrolled], gap_ms=gap_ms)
-    node_rows.set_profiles(tx, [_described(arrival) for arrival in enrolled])
+    node_rows.set_profiles(tx, [arrival.row() for arrival in enrolled])
     for arrival in restarted:
         row = rows[arrival.node_id]
         tx.emit(actor=row.id, action="node.online", node_id=row.id, account_id=row.account_id)
@@ -117,16 +122,6 @@ def _lost(restarted: Sequence[NodeDescription], live: dict[str, list[LiveAttempt
         for attempt in live.get(arrival.node_id, ())
         if attempt.id not in arrival.holding
     )
-
-
-def _described(arrival: NodeDescription) -> dict[str, str]:
-    profile = arrival.profile
-    return {
-        "node": arrival.node_id,
-        "new_name": profile.name,
-        "new_profile": profile.model_dump_json(),
-        "boot": arrival.boot_id,
-    }
 
 
 # in memory

@@ -1,4 +1,4 @@
-"""Departures of nodes: their owner or the operator revokes them, or they leave by themselves."""
+"""Departures of nodes: their owner or the operator revokes them, they leave by themselves, or their agents stop."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from computepool.core.fleet.node_status import Departure
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
+from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import authenticator, rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs.transactions import JobTx
-from computepool.hub.nodes import nodes, own_node, rows as node_rows
+from computepool.hub.nodes import known_nodes, nodes, rows as node_rows
+from computepool.hub.nodes.owner import earnings
 from computepool.hub.scheduling import leases
 from computepool.hub.settlement import after_commit, follow_ups
 from computepool.protocol.money.market import OwnNodeView
@@ -35,13 +38,30 @@ async def revoke(hub: Hub, principal: Principal, node_id: str) -> NodeView:
 
 async def leave(hub: Hub, node: NodePrincipal) -> OwnNodeView:
     """Its key stops working at once; what it held runs elsewhere. Its owner keeps what it earned."""
-    view = await own_node.view(hub, node)
+    view = await earnings.own_view(hub, node)
 
     def unit(tx: JobTx) -> None:
         _remove(tx, node.node_id, actor=node.node_id, action="node.left", departure=Departure.LEFT)
 
     await _commit(hub, node.node_id, unit)
     return view
+
+
+async def stop(hub: Hub, session: NodeSession) -> None:
+    """Take a node offline at once because its agent stops. Attempts that it could not report wait for the lease's end."""
+    node_id, boot_id, seen_ms = session.node_id, session.boot_id, session.seen_ms
+    owner = session.profile.owner
+
+    def unit(tx: Tx) -> None:
+        if node_rows.depart(tx, node_id=node_id, boot_id=boot_id):
+            tx.emit(actor=node_id, action="node.offline", node_id=node_id, account_id=owner, reason="stopped")
+            node_rows.touch_nodes(tx, {node_id: seen_ms})
+            tx.touch("events")
+
+    await hub.store.write(unit)
+    if hub.nodes.registry.get(node_id) is session:  # else it has already been started again
+        hub.nodes.registry.on_node_lost(node_id)
+    await known_nodes.refresh(hub)  # it may come back to confirm a result
 
 
 async def _commit(hub: Hub, node_id: str, unit: Callable[[JobTx], None]) -> None:

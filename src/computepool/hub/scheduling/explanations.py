@@ -1,20 +1,23 @@
-"""Explanations: why a job waits, what would change that, and which nodes would take a job."""
+"""Explanations: why a job waits, what would change that, which nodes would take a job, and whether any ever could."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 
+from computepool.core.errors import Conflict
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.placement import explain
-from computepool.core.resources import Shape
+from computepool.core.resources import Requirements, Shape
 from computepool.core.trust import verification
 from computepool.core.words import counted, duration
 from computepool.hub.context import Hub
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import jobs, rows as job_rows, views
-from computepool.hub.nodes import hosts, mesh_version
-from computepool.hub.scheduling import feasibility
+from computepool.hub.nodes import group_homes, hosts, rows as node_rows
 from computepool.protocol.jobs.jobs import (
     ChangeView,
     GateView,
@@ -25,8 +28,49 @@ from computepool.protocol.jobs.jobs import (
     WhyView,
     requirements_of,
 )
+from computepool.protocol.nodes.nodes import Profile
 
 _KINDS_MAX = 5  #: of jobs that are explained for one list, because each explanation reads every node
+_AWAY_MAX = 50  #: nodes that are offline and compared with the job
+
+
+async def warning(hub: Hub, needs: Requirements, account: str, *, refuse: bool) -> str:
+    """A warning for jobs that no connected node could run; empty for all others, at no cost.
+
+    With `refuse`, raises Conflict instead, unless a node that could run them is offline, or no node is connected.
+    """
+    if hub.money.ceilings.is_possible(hub.nodes.registry.fleet, needs, account=account, now_ms=hub.now_ms()):
+        return ""
+    found = await explanation(hub, shape_of(needs, account))
+    if refuse and found.unsatisfiable:
+        raise Conflict(found.sentence, field="impossible")
+    return found.sentence
+
+
+async def explanation(hub: Hub, shape: Shape) -> explain.Explanation:
+    """Like `explain`, but if a node that could run the job is offline, the sentence names it."""
+    found = explain.explain(hub.nodes.registry.fleet, shape)
+    away = "" if found.able else await _away(hub, shape)
+    if not away:
+        return found
+    if shape.requirements.node:
+        return replace(found, sentence=f"Waiting: {away}.", able=1)  # the others were not asked for
+    rest = found.sentence.partition(": ")[2]
+    others = "the others could never run it: " if found.unsatisfiable else ""
+    return replace(found, sentence=f"Waiting: {away}; {others}{rest}", able=1)
+
+
+async def _away(hub: Hub, shape: Shape) -> str:
+    """The node that could run it and went offline last, in words; empty if there is none."""
+    for row in await hub.store.read(partial(node_rows.recently_seen, limit=_AWAY_MAX)):
+        since_ms = group_homes.offline_since(hub, row)
+        if since_ms is None:
+            continue
+        fleet = Fleet()
+        fleet.upsert(Profile.model_validate_json(row.profile).node_profile(node_id=row.id, owner=row.account_id))
+        if explain.explain(fleet, shape).able:
+            return f"{row.name}, which could run it, is offline since {group_homes.moment(since_ms)}"
+    return ""
 
 
 async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
@@ -48,7 +92,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         view = _why(hub, explain.explain(fleet, shape))
         view = view.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
     else:
-        view = _why(hub, await feasibility.explanation(hub, shape))
+        view = _why(hub, await explanation(hub, shape))
     named = {"job_id": job_id, "state": job.state, "reason": job.reason.value}
     return view.model_copy(update={**named, "ahead": backlog.position(job_id)})
 
@@ -111,7 +155,7 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
 
 async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
     needs = requirements_of(
-        await hosts.resolve(hub, principal.account_id, mesh_version.add_version(hub, request.needs)),
+        await hosts.resolve(hub, principal.account_id, request.needs),
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,

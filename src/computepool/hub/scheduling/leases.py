@@ -103,17 +103,14 @@ async def expire_overdue(hub: Hub) -> None:
         await _expire_attempts(hub, settlements)
         await _expire_waiting(hub, settlements)
     finally:
-        for (
-            settlement
-        ) in settlements:  # not before: a requeued job that has waited for too long must not be placed first
+        # Not before: a requeued job that has waited for too long must not be placed first.
+        for settlement in settlements:
             await after_commit.follow(hub, settlement)
 
 
 async def _expire_attempts(hub: Hub, settlements: list[Settlement]) -> None:
     now_ms = hub.now_ms()
-    rows = await hub.store.read(
-        lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
-    )
+    rows = await hub.store.read(partial(attempt_rows.overdue_attempts, now_ms=now_ms, limit=_BATCH))
     live = _recently_renewed(hub, now_ms) if rows else set()
     ids = [row.id for row in rows if row.id not in live]
     if ids:
@@ -123,11 +120,9 @@ async def _expire_attempts(hub: Hub, settlements: list[Settlement]) -> None:
 
 async def _expire_waiting(hub: Hub, settlements: list[Settlement]) -> None:
     now_ms = hub.now_ms()
-    stale = await hub.store.read(lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH))
+    stale = await hub.store.read(partial(job_rows.overdue_jobs, now_ms=now_ms, limit=_BATCH))
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
-    stranded = await hub.store.read(
-        lambda connection: checkpoint_rows.stranded(connection, before_ms=before_ms, limit=_BATCH)
-    )
+    stranded = await hub.store.read(partial(checkpoint_rows.stranded, before_ms=before_ms, limit=_BATCH))
     if stale or stranded:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
         _, settlement = await follow_ups.write(hub, expire)

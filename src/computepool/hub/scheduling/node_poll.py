@@ -15,9 +15,8 @@ from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.running import usage
 from computepool.hub.jobs.transactions import job_event
-from computepool.hub.nodes import group_homes, own_node
-from computepool.hub.nodes.owner import owner_rules
-from computepool.hub.scheduling import arrivals
+from computepool.hub.nodes import group_homes
+from computepool.hub.scheduling import arrivals, departures
 from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest
 from computepool.protocol.tokens import JobToken, sign_job_token
 
@@ -51,7 +50,7 @@ async def next_(
         return reply_to(hub, None, address=address)  # the node has begun a newer poll: nobody reads this reply
     reply = news(hub, session, request, address=address, deliver=poll)
     if poll and request.stopping:
-        await own_node.stop(hub, session)
+        await departures.stop(hub, session)
     if request.profile is not None:
         hub.jobs.queue.wake()
     return reply
@@ -153,7 +152,10 @@ def news(
 ) -> NextReply:
     """The reply with all news, and with the owner's rules if the agent has others."""
     reply = reply_to(hub, session, address=address, deliver=deliver)
-    return owner_rules.with_rules(reply, session, request)
+    if session.rules_digest == request.rules:
+        return reply
+    # They arrive with the jobs they apply to, never later.
+    return reply.model_copy(update={"rules": session.rules})
 
 
 def reply_to(

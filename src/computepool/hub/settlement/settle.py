@@ -425,5 +425,5 @@ class _Settling:
             return
         faults = 0 if self.good else row.consecutive_faults + self.bad
         until_ms = node_faults.cool_off_until(self.tx.snapshot.settings, faults, self.tx.now_ms)
-        node_rows.set_health(self.tx, node_id=self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms)
+        node_rows.set_node(self.tx, self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms)
         self.tx.settlement.cool_offs[self.node.node_id] = until_ms

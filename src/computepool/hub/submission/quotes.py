@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from computepool.core.ids import make_id
@@ -19,8 +20,8 @@ from computepool.hub.db.session import Connection
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.money import ledger_rows
-from computepool.hub.nodes import hosts, mesh_version
-from computepool.hub.scheduling import feasibility
+from computepool.hub.nodes import hosts
+from computepool.hub.scheduling import explanations
 from computepool.hub.submission import quote_messages, verification
 from computepool.protocol.jobs.jobs import requirements_of
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
@@ -71,7 +72,7 @@ class _History:
 
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
-    needs = await hosts.resolve(hub, principal.account_id, mesh_version.add_version(hub, request.needs))
+    needs = await hosts.resolve(hub, principal.account_id, request.needs)
     requirements = requirements_of(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
     account = principal.account_id
     agreed = await terms(
@@ -86,11 +87,9 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
     )
     shape = shape_of(requirements, account, ceiling=agreed.ceiling)
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
-    reason = "" if seen.able else (await feasibility.explanation(hub, shape)).sentence
+    reason = "" if seen.able else (await explanations.explanation(hub, shape)).sentence
     zones = sorted({(group.offer.zone.tier, group.offer.zone.region) for group in seen.groups})
-    history = await hub.store.read(
-        lambda connection: _look_back(hub, connection, account, request=request, zones=zones)
-    )
+    history = await hub.store.read(partial(_look_back, hub, account=account, request=request, zones=zones))
     view = _view(hub.money.market.table, request, agreed, seen=seen, history=history)
     view = view.model_copy(update={"reason": reason})
     return view.model_copy(update={"sentences": quote_messages.sentences(view, request)})
@@ -126,6 +125,8 @@ def _view(table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outl
     low, high = (min(prices), max(prices)) if prices else (None, None)
     start, run = _start(seen, history.waits), _run(history.runs)
     missing = max(0, agreed.hold_total - history.balance)
+    limit_ms = math.ceil(request.timeout_s * 1000)
+    paid_for_ms = pricing.affordable_ms(high or 0, agreed.hold_each // agreed.policy.runs)
     return QuoteView(
         economy=table.economy.value,
         price_version=table.version,
@@ -143,7 +144,7 @@ def _view(table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outl
         available=history.balance,
         affordable=not missing,
         missing=missing,
-        lasts_ms=_lasts_ms(request, agreed, high),
+        lasts_ms=limit_ms if paid_for_ms is None else min(limit_ms, paid_for_ms),
         nodes=seen.nodes,
         nodes_now=seen.now,
         nodes_able=seen.able,
@@ -164,12 +165,6 @@ def _zone(group: OfferGroup) -> ZoneOffer:
     return ZoneOffer.from_attributes(
         group.offer, tier=zone.tier, region=zone.region, nodes_now=group.now, nodes_able=group.able
     )
-
-
-def _lasts_ms(request: QuoteRequest, agreed: Terms, price: int | None) -> int:
-    limit_ms = math.ceil(request.timeout_s * 1000)
-    paid_for = pricing.affordable_ms(price or 0, agreed.hold_each // agreed.policy.runs)
-    return limit_ms if paid_for is None else min(limit_ms, paid_for)
 
 
 def _start(seen: Outlook, waits: list[int]) -> Estimate:

@@ -27,8 +27,8 @@ from computepool.hub.jobs.queue import NewJobs
 from computepool.hub.jobs.running import children
 from computepool.hub.jobs.running.children import Parent
 from computepool.hub.money import holds
-from computepool.hub.nodes import mesh_version
-from computepool.hub.scheduling import feasibility
+from computepool.hub.nodes import hosts
+from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import quotes, verification
@@ -41,7 +41,9 @@ async def submit(
 ) -> SubmitReply:
     """One spec, one job per item; all of them or none. `parent`: the running job that submits them."""
     try:
-        request = await mesh_version.resolve_request(hub, principal.account_id, request)
+        needs = await hosts.resolve(hub, principal.account_id, request.spec.needs, at="spec.needs")
+        if needs is not request.spec.needs:
+            request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         # The client may disconnect, but what is committed must be counted and reach a node.
         writing = asyncio.ensure_future(_write(hub, submission, remembered))
@@ -95,7 +97,7 @@ async def _prepare(
         policy=policy,
     )
     refuse = request.impossible == "refuse"
-    warning = await feasibility.warning(hub, known.requirements, account, refuse=refuse)
+    warning = await explanations.warning(hub, known.requirements, account, refuse=refuse)
     submission = _Submission(
         snapshot=take(hub, [account]),
         principal=principal,
@@ -144,7 +146,11 @@ async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> S
         if reserved:
             quotas.end_submission(hub, account, jobs=jobs, cost=cost, is_kept=fresh)
     if fresh and not written.is_queued:
-        await _enqueue(hub, submission)
+        if submission.request.after:
+            await hub.jobs.queue.load()
+        else:
+            hub.jobs.queue.submitted(submission.new_jobs)
+            hub.jobs.queue.wake()
     return written.reply
 
 
@@ -156,14 +162,6 @@ async def _insert(hub: Hub, submission: _Submission, remembered: Remembered) -> 
     if not submission.request.after and (placed := await Dispatcher(hub).submit(submission.new_jobs, unit)):
         return _Written(*placed, is_queued=True)
     return _Written(*await hub.store.write(unit), is_queued=False)
-
-
-async def _enqueue(hub: Hub, submission: _Submission) -> None:
-    if submission.request.after:
-        await hub.jobs.queue.load()
-        return
-    hub.jobs.queue.submitted(submission.new_jobs)
-    hub.jobs.queue.wake()
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,6 @@ from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.money.pricing import affordable_ms, charge_of
 from computepool.core.trust.reputation import FAULT_ACTION
 from computepool.hub.artifacts import rows as artifact_rows, storage_quota
-from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.session import Connection, Tx
@@ -29,7 +28,7 @@ from computepool.hub.jobs.attempt_rows import AttemptRow, LiveAttemptRow
 from computepool.hub.jobs.rows import JobRow, LeasedJob
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
-from computepool.hub.jobs.transactions import JobTx, attempt_event, lock_attempt, write
+from computepool.hub.jobs.transactions import JobTx, attempt_event, lock_attempt, write_stored
 from computepool.hub.money import holds
 from computepool.hub.money.holds import RunCharge
 from computepool.hub.nodes import group_homes, hosts, rows as node_rows
@@ -48,12 +47,8 @@ UNMOVING = "This job did not declare that it moves."
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
     if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
-
-    def unit(tx: JobTx) -> tuple[CheckpointReply, StorageChanges]:
-        return _receive(tx, node, report), tx.settlement.storage
-
     snapshot = take_for(hub, node.node_id, [report.attempt_id])
-    return storage_quota.apply_and_reply(hub, await write(hub, unit, snapshot))
+    return await write_stored(hub, lambda tx: _receive(tx, node, report), snapshot)
 
 
 def _receive(tx: JobTx, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:

@@ -172,7 +172,9 @@ def admit(tx: Tx, parent: Parent, request: SubmitRequest, *, job_ids: list[str],
             field="budget",
         )
     outside = set(request.after) - child_rows.of_root(tx.connection, root_id, request.after)
-    if outside or not _is_own_group(tx, parent, request.group_id):
+    group_id = request.group_id
+    is_own_group = group_id is None or group_id == parent.job.group_id
+    if outside or not (is_own_group or child_rows.root_of_group(tx.connection, group_id or "") == root_id):
         raise NotFound("A job may name only jobs and groups that it created itself.")
     child_rows.insert_jobs(
         tx, job_ids, parent_id=parent.job.id, root_id=root_id, depth=parent.depth + 1, detached=parent.detaches
@@ -185,12 +187,6 @@ def _lock(tx: Tx, parent: Parent) -> None:
     attempt = attempt_rows.lock_attempts(tx, [parent.attempt_id]).get(parent.attempt_id)
     if attempt is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
         raise Conflict("This attempt has ended.")
-
-
-def _is_own_group(tx: Tx, parent: Parent, group_id: str | None) -> bool:
-    if group_id in (None, parent.job.group_id):
-        return True
-    return child_rows.root_of_group(tx.connection, group_id or "") == parent.root_id
 
 
 def admit_group(tx: Tx, parent: Parent, *, group_id: str, settings: Settings) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState
 from computepool.core.trust.verification import Mode
 from computepool.hub.artifacts import inline_rows, storage_quota
-from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import LogRow
@@ -17,7 +16,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows, jobs, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt, OwnedAttempt
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.jobs.transactions import JobTx, write
+from computepool.hub.jobs.transactions import JobTx, write_stored
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take_for
 from computepool.protocol.jobs.jobs import LogChunk, LogPage
@@ -31,12 +30,11 @@ _COMPARED_MAX = 2
 async def receive(hub: Hub, node: NodePrincipal, request: LogsRequest) -> None:
     ids = {chunk.attempt_id for chunk in request.chunks}
 
-    def unit(tx: JobTx) -> StorageChanges:
+    def unit(tx: JobTx) -> None:
         rows = attempt_rows.lock_attempts(tx, ids)
         Arrivals(tx.snapshot, rows, request.chunks, node_id=node.node_id).write(tx)
-        return tx.settlement.storage
 
-    storage_quota.apply(hub, await write(hub, unit, take_for(hub, node.node_id, ids)))
+    await write_stored(hub, unit, take_for(hub, node.node_id, ids))
 
 
 @dataclass(slots=True)

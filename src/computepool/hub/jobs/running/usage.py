@@ -15,7 +15,6 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows, jobs, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.jobs.running import usage_rows
 from computepool.hub.jobs.state import WatchedAttempt
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
@@ -92,7 +91,7 @@ def _lives(hub: Hub, attempt_id: str, watched: WatchedAttempt) -> bool:
 async def _save(hub: Hub, part: dict[str, WatchedAttempt]) -> None:
     unmerged = [id_ for id_, watched in part.items() if not watched.merged]
     if unmerged:
-        stored = await hub.store.read(lambda connection: usage_rows.of_attempts(connection, unmerged))
+        stored = await hub.store.read(lambda connection: attempt_rows.usage_of(connection, unmerged))
         for id_ in unmerged:
             if id_ in stored:
                 earlier = Series.unpacked(json.loads(stored[id_]), hub.settings.usage_points_max)
@@ -108,7 +107,7 @@ async def _save(hub: Hub, part: dict[str, WatchedAttempt]) -> None:
     if not rows:
         return
     try:
-        await hub.store.write(lambda tx: usage_rows.put(tx, rows))
+        await hub.store.write(lambda tx: attempt_rows.put_usage(tx, rows))
     except Unavailable:
         for id_, _, _ in rows:
             part[id_].changed = True
@@ -117,7 +116,7 @@ async def _save(hub: Hub, part: dict[str, WatchedAttempt]) -> None:
 
 async def prune(hub: Hub) -> None:
     keep_ms = round(hub.settings.usage_keep_s * 1000)
-    await hub.store.write(lambda tx: usage_rows.prune(tx, before_ms=tx.now_ms - keep_ms))
+    await hub.store.write(lambda tx: attempt_rows.prune_usage(tx, before_ms=tx.now_ms - keep_ms))
 
 
 # views
@@ -128,7 +127,7 @@ async def of_job(hub: Hub, principal: Principal, job_id: str) -> JobUsage:
         job = jobs.owned(principal, job_rows.get_job(connection, job_id))
         attempts = attempt_rows.get_attempts(connection, job_id)
         node = node_rows.get_node(connection, attempts[-1].node_id) if attempts else None
-        return job, attempts, usage_rows.of_job(connection, job_id), node
+        return job, attempts, attempt_rows.usage_of_job(connection, job_id), node
 
     job, attempts, stored, node = await hub.store.read(load)
     needs = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest].requirements

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from computepool.core import mesh_version
 from computepool.core.errors import (
     BadRequest,
     ComputePoolError,
@@ -15,6 +16,7 @@ from computepool.core.errors import (
     RateLimited,
     Unauthenticated,
 )
+from computepool.core.placement.hosts import name_problem
 from computepool.core.resources import NodeState
 from computepool.core.trust.reputation import ENROLLED_ACTION, heir_of
 from computepool.hub.clock import new_id
@@ -23,7 +25,7 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity import authenticator, rows as account_rows, sign_in
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.rows import AccountRow, CodeRow
-from computepool.hub.nodes import mesh_version, rows as node_rows
+from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.joining import progress
 from computepool.hub.nodes.joining.progress import CODE_ID, ENROL, JOIN
 from computepool.hub.nodes.rows import NodeRow
@@ -32,7 +34,14 @@ from computepool.hub.trust import reputation
 from computepool.protocol.base import PROTOCOL
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
-from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterRequest, RekeyReply, RekeyRequest
+from computepool.protocol.nodes.nodes import (
+    MESH_FIELD,
+    Profile,
+    RegisterReply,
+    RegisterRequest,
+    RekeyReply,
+    RekeyRequest,
+)
 from computepool.protocol.tokens import public_key, signed_by
 
 Enrolled: TypeAlias = tuple[str, str]  #: the node, and its owner
@@ -113,14 +122,22 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
         )
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
-    mesh_version.check_node(hub, request.profile)
+    check_profile(hub, request.profile)
     enrolled, owner = await hub.nodes.enrolling.ask(request.public_key, request, partial(_enrol_all, hub))
     return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.identity.secrets.published.keys)
 
 
+def check_profile(hub: Hub, profile: Profile) -> None:
+    """Check a node's name and version whenever it sends its profile: both may have changed while it was away."""
+    if problem := name_problem(profile.name):
+        raise BadRequest(f"A node cannot be named {profile.name!r}: {problem}.", field="profile.name")
+    if (reason := mesh_version.refusal(hub=hub.settings.mesh_version, node=profile.mesh_version)) is not None:
+        raise Conflict(reason, field=MESH_FIELD)
+
+
 async def _enrol_all(hub: Hub, requests: list[RegisterRequest]) -> list[Enrolled | Exception]:
     registry = hub.nodes.registry
-    most, offline_ms = hub.settings.enrolments_per_day, registry.rules.lease_ms(registry.interval_ms)
+    most, offline_ms = hub.settings.enrolments_per_day, registry.lease_ms
     # Only the names of hosts with a URL are compared with those online, who may be many.
     has_url = any(request.profile.url for request in requests)
     online = frozenset(session.node_id for session in (registry.sessions if has_url else ()))

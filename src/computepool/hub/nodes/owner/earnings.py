@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from computepool.core.fleet.fleet import EVERYONE
 from computepool.core.fleet.node_status import NodeStatus, status_sentence
@@ -23,7 +24,7 @@ from computepool.hub.nodes import node_status, rows as node_rows
 from computepool.hub.nodes.owner import price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import hardware, hardware_rows
-from computepool.protocol.money.market import Earned, NodeEarnings, Sale
+from computepool.protocol.money.market import Earned, NodeEarnings, OwnNodeView, Sale
 from computepool.protocol.nodes.nodes import Profile
 
 DAYS = (1, 7, 30)
@@ -62,6 +63,13 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
         sales=sales,
         past=earned,
     )
+
+
+async def own_view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
+    """For the node itself: its owner's name and its own earnings, and nothing else about the owner."""
+    row = await hub.store.read(partial(node_rows.get_node, node_id=node.node_id))
+    owner_name = access.found(row, what="node").owner_name
+    return OwnNodeView(owner_name=owner_name, earnings=await of_node(hub, node, node.node_id))
 
 
 def _profile(hub: Hub, row: NodeRow, truth: Truth | None) -> NodeProfile:

@@ -9,12 +9,10 @@ from computepool.core.errors import NotFound
 from computepool.core.words import memory_size
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import access, rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
-from computepool.protocol.nodes.nodes import NextReply, NextRequest
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView, rules_digest
 
 
@@ -44,13 +42,6 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
 def follow(hub: Hub, row: NodeRow) -> None:
     """Apply the rules of a node's row."""
     _push(hub, row.id, rules_of(row))
-
-
-def with_rules(reply: NextReply, session: NodeSession | None, request: NextRequest) -> NextReply:
-    """Add the rules if the agent has older ones. They arrive with the jobs they apply to, never later."""
-    if session is None or session.rules_digest == request.rules:
-        return reply
-    return reply.model_copy(update={"rules": session.rules})
 
 
 def _push(hub: Hub, node_id: str, rules: NodeRules) -> None:
