@@ -29,7 +29,9 @@ def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for constant, value in SIZES["tiny"][name].items():
         monkeypatch.setattr(f"bench.{name}.{constant}", value)  # which `measure` does for good
     figures = measure(name, "tiny")
-    assert any(figure.target is not None for figure in figures)
+    # The cost of the hub without sockets compares versions; its target is that of `throughput`.
+    assert any(figure.target is not None for figure in figures) or name == "hub_cost"
+    assert all(figure.value > 0 for figure in figures)
     if name in ("throughput", "groups"):
         # Else the peers' numbers would silently stand beside nothing.
         asked = {question.ours for question in QUESTIONS if (name == "groups") is ("map" in question.ours)}

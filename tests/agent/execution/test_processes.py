@@ -122,7 +122,7 @@ async def test_jobs_die_with_their_agent(hub: FakeHub, program: Program) -> None
 async def test_a_signal_stops_the_agent_cleanly(hub: FakeHub, program: Program, number: int) -> None:
     await program.start()
     attempts = hub.submit(command("sleep", "60"), [None] * 4)
-    await until(lambda: bool(hub.beats))
+    await until(lambda: any(beat.running for beat in hub.beats))
     started = time.monotonic()
     code, stderr = await program.end(number)
     assert code == 0, stderr
@@ -136,7 +136,7 @@ async def test_a_signal_stops_the_agent_cleanly(hub: FakeHub, program: Program, 
 async def test_an_agent_stopped_without_a_hub_reports_after_its_next_start(hub: FakeHub, program: Program) -> None:
     await program.start()
     attempts = hub.submit(command("sleep", "60"), [None] * 2)
-    await until(lambda: bool(hub.beats))
+    await until(lambda: any(beat.running for beat in hub.beats))
     port = hub.port
     await hub.stop()
     started = time.monotonic()
