@@ -17,7 +17,7 @@ import computepool
 import computepool.sdk
 from computepool import HubUnreachable, connect
 from computepool.sdk import BadRequest, ComputePoolError
-from computepool.sdk.client.config import Config, hub_url, load_config, save_config
+from computepool.sdk.client.config import Config, hub_url, load_config, save_config, write_private
 from computepool.sdk.client.sizes import megabytes, seconds
 from computepool.testing.processes import free_port
 from tests.sdk.http_server import serving
@@ -106,3 +106,16 @@ def test_public_names_are_listed_and_loaded_lazily() -> None:
     code = "import sys, computepool, computepool.core.jobs.lifecycle; print([m for m in sys.modules if m.startswith('httpx')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_private_file_replaces_files_and_nothing_else(tmp_path: Path) -> None:
+    """Root could replace /dev/null, too; and /dev/stdout is a link to the file that it leads to."""
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write_private(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadRequest, match="is not a file"):
+        write_private(tmp_path / "pipe", "x")
+    assert (tmp_path / "pipe").is_fifo()

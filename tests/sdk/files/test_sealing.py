@@ -250,7 +250,7 @@ def test_keys_are_exported_and_imported(tmp_path: Path, monkeypatch: pytest.Monk
     keys.open_file(sealed, target)
     assert target.read_bytes() == b"treasure"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "plain", "seal.json", "sealed"]
-    with pytest.raises(BadRequest, match="not exported sealing keys"):
+    with pytest.raises(BadRequest, match="does not contain exported sealing keys"):
         keys.add("{}")
 
 

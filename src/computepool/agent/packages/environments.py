@@ -233,5 +233,6 @@ def _classify_failure(code: int | None, stderr: str) -> Exception:
 
 
 def _os_errors(text: str) -> set[int]:
-    """The errno values in uv's output."""
-    return {int(number) for number in re.findall(r"\(os error (\d{1,5})\)", text)}
+    """The errno values in uv's output; 0 for one that is not a number."""
+    found = re.findall(r"\(os error ([^)]{0,20})", text)
+    return {int(number) if number.isascii() and number.isdigit() else 0 for number in found}

@@ -80,12 +80,21 @@ def save_config(config: Config) -> Path:
 
 def write_private(path: Path, text: str) -> Path:
     """Replace the file atomically. Only its owner can read it, from the first byte on."""
+    path = replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(open_private(fresh), "w") as file:
         file.write(text)
     return fresh.replace(path)
+
+
+def replaceable(path: Path) -> Path:
+    """The file that a new one may replace, through links. A device or a pipe would be replaced, too: by root even /dev/null."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise BadRequest(f"{path} is not a file, so nothing can be written to it.")
+    return target
 
 
 def open_private(path: Path) -> int:

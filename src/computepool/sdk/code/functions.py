@@ -70,12 +70,14 @@ def pickle_job_class(run: Callable[..., Any], classes: Iterable[type], *, depend
     """Pickle a job class by value with its whole package, even an installed one, unless `dependencies` provides it."""
     from importlib import metadata
 
-    packages = metadata.packages_distributions()
     present = {_plain_name(re.split(r"[^A-Za-z0-9._-]", needed.strip(), maxsplit=1)[0]) for needed in dependencies}
     modules = {cls.__module__.partition(".")[0] for whole in classes for cls in whole.__mro__}
+    own = sorted(modules - sys.stdlib_module_names - {"computepool", "__main__"})
+    # Slow: it reads the metadata of everything that is installed.
+    packages = metadata.packages_distributions() if own and present else {}
     absent = [
         module
-        for name in sorted(modules - sys.stdlib_module_names - {"computepool", "__main__"})
+        for name in own
         if (module := sys.modules.get(name)) is not None and not set(map(_plain_name, packages.get(name, []))) & present
     ]
     from computepool.sdk.code.pickler import by_value

@@ -17,6 +17,7 @@ from computepool.core.errors import BadRequest, ComputePoolError, Conflict, TooL
 from computepool.protocol import artifacts as wire
 from computepool.protocol.jobs.jobs import RESULT_MAX, InputFile
 from computepool.protocol.sealing import MAGIC, RESULT, About, is_sealed
+from computepool.sdk.client.config import replaceable
 from computepool.sdk.client.resource import Resource, validate
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.client.transport import Transport
@@ -84,23 +85,21 @@ class ArtifactApi(Resource):
         target = Path(path).expanduser()
         if target.is_dir():
             target = target / digest
-        if target.exists() and not target.is_file():
-            # It would be replaced by a file: for root even /dev/null.
-            raise BadRequest(f"{target} is not a file, so nothing can be downloaded to it.")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        name = target.name
+        final = replaceable(target)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        name = final.name
         if len(os.fsencode(name)) > _NAME_BYTES_MAX:
             name = hashlib.sha256(os.fsencode(name)).hexdigest()
-        part = target.with_name(f".{name}.{digest[:12]}.part")
+        part = final.with_name(f".{name}.{digest[:12]}.part")
         with part.open("a+b") as sink:
             self._download(digest, sink, progress or _ignore)
         with part.open("rb") as file:
             sealed = is_sealed(file.read(len(MAGIC)))
         if sealed and not raw:
-            sealing.open_file(part, target, about=about)
+            sealing.open_file(part, final, about=about)
             part.unlink()
         else:
-            part.replace(target)
+            part.replace(final)
         return target
 
     def get_bytes(self, digest: str, *, about: About | None = None, max_bytes: int | None = None) -> bytes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from computepool.core.errors import BadRequest, ComputePoolError
 from computepool.protocol import sealing
 from computepool.protocol.sealing import About, SealError
-from computepool.sdk.client.config import config_path, open_private, write_private
+from computepool.sdk.client.config import config_path, open_private, replaceable, write_private
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -159,6 +159,7 @@ def find_key(key_id: bytes) -> X25519PrivateKey:
 
 def open_file(source: Path, target: Path, *, about: About | None = None) -> About:
     """Write `target` atomically. Returns what the file was sealed as; raises CannotOpen if `about` is given and differs."""
+    target = replaceable(target)
     part = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.opening")
     try:
         with source.open("rb") as sealed, os.fdopen(open_private(part), "wb") as plain:
