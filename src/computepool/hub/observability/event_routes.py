@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from computepool.core.errors import RateLimited
 from computepool.hub.context import Hub
 from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import SEQ_MAX, HubDep, IdQuery, Limit, SearchText, Seq, SignedIn, TimeMs, WaitMs
@@ -24,7 +22,6 @@ from computepool.protocol.jobs.filters import EventFilter
 
 T = TypeVar("T")
 _RETRY_MS = 1000
-_FULL_S = 60
 
 router = guarded(tags=["events"])
 
@@ -93,22 +90,6 @@ class _Listener:
             yield update
 
 
-@contextmanager
-def _open_stream(hub: Hub, account_id: str) -> Iterator[None]:
-    most = hub.settings.streams_max
-    if hub.observability.listening[account_id] >= most:
-        raise RateLimited(
-            f"An account may have {most} streams open at once; close some pages first.", retry_after_s=_FULL_S
-        )
-    hub.observability.listening[account_id] += 1
-    try:
-        yield
-    finally:
-        hub.observability.listening[account_id] -= 1
-        if not hub.observability.listening[account_id]:
-            del hub.observability.listening[account_id]
-
-
 async def _listener(
     request: Request,
     principal: SignedIn,
@@ -119,7 +100,7 @@ async def _listener(
     ] = None,
 ) -> AsyncIterator[_Listener]:
     """Determined before the answer begins, so that the stream has every event after its beginning."""
-    with _open_stream(hub, principal.account_id):
+    with hub.observability.open_stream(principal.account_id, most=hub.settings.streams_max):
         after = await events.newest(hub) if last_event_id is None else last_event_id
         yield _Listener(request, principal, hub, after)
 

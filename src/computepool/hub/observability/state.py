@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from computepool.core.errors import RateLimited
 from computepool.hub.clock import Clock
 from computepool.hub.observability.live.memory import MeshMemory
 from computepool.protocol.health import CheckView
 
 _ERROR_MAX = 300
+_FULL_S = 60  #: until a stream that was refused may be tried again
 _NEVER = CheckView(state="never", sentence="The rules have not been checked since this hub started.")
 
 
@@ -58,3 +62,17 @@ class ObservabilityState:
     listening: Counter[str] = field(default_factory=Counter)  #: open streams, by account
     check: CheckView = _NEVER  #: the running or the last check of the database's rules
     check_task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def open_stream(self, account_id: str, *, most: int) -> Iterator[None]:
+        if self.listening[account_id] >= most:
+            raise RateLimited(
+                f"An account may have {most} streams open at once; close some pages first.", retry_after_s=_FULL_S
+            )
+        self.listening[account_id] += 1
+        try:
+            yield
+        finally:
+            self.listening[account_id] -= 1
+            if not self.listening[account_id]:
+                del self.listening[account_id]

@@ -37,22 +37,24 @@ def check_output(tx: JobTx, report: Report, *, attempt: AttemptRow, log: Log) ->
         is_false = _is_false_after_resuming(tx, report, report.printed_chars, attempt=attempt, log=log)
         return _fail(report, Finding.FALSE) if is_false else report
 
-    def digest_kept() -> str:
-        sha = hashlib.sha256()
-        if attempt.stdout_chars:
-            for text in event_rows.stdout_of(tx.connection, job_id=attempt.job_id, attempt_id=attempt.id):
-                sha.update(text.encode())
-        sha.update(log.new_stdout.encode())
-        return sha.hexdigest()
-
     found = compare_output(
         Claim(digest=report.printed, chars=report.printed_chars),
         kept_chars=log.stdout_chars,
         sent_bytes=log.bytes,
         must_send_bytes=storage_quota.must_send_bytes(tx.snapshot.settings),
-        digest_kept=digest_kept,
+        kept_digest=_digest(tx, attempt, log) if log.stdout_chars == report.printed_chars else None,
     )
     return _fail(report, found) if found in _FAULTS else report
+
+
+def _digest(tx: JobTx, attempt: AttemptRow, log: Log) -> str:
+    """Of all that the hub has."""
+    sha = hashlib.sha256()
+    if attempt.stdout_chars:
+        for text in event_rows.stdout_of(tx.connection, job_id=attempt.job_id, attempt_id=attempt.id):
+            sha.update(text.encode())
+    sha.update(log.new_stdout.encode())
+    return sha.hexdigest()
 
 
 def _fail(report: Report, found: Finding) -> Report:

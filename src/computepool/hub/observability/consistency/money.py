@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
@@ -39,7 +39,6 @@ from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
 from computepool.hub.money import price_rows
 from computepool.hub.observability.consistency.pool import finder, ids, was_used
 
-AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _TERMINAL = sorted(state.value for state in TERMINAL)
 #: Rows in memory at once while the whole ledger is read.
 _STREAM_ROWS = 5_000
@@ -83,7 +82,7 @@ def _numbers(connection: Connection, statement: Select[Any]) -> list[str]:
 _transfer_finder = partial(finder, read=_numbers)
 
 
-def stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
+def stream(connection: Connection, statement: Select[Any]) -> Iterator[Row[*tuple[Any, ...]]]:
     yield from connection.execute(statement, execution_options={"yield_per": _STREAM_ROWS})
 
 
@@ -297,6 +296,26 @@ def wrong_escrow() -> Select[Any]:
 # charges
 
 
+class _PaidRun(NamedTuple):
+    """One paid run of a job, or, without the run's number, a job that paid for none."""
+
+    job_id: str
+    hold: int
+    hold_earned: int
+    runs: int
+    accepted: int | None
+    cost: int | None
+    number: int | None
+    charge: int
+    price: int
+    billed_ms: int | None
+    price_version: int
+    resumed_no: int | None
+    pay: int | None
+    fee: int | None
+    back_earned: int | None
+
+
 def wrong_charges(connection: Connection) -> list[str]:
     """A charge is the attempt's price times the billed time, divided as the attempt's price table says.
 
@@ -313,7 +332,7 @@ def wrong_charges(connection: Connection) -> list[str]:
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
     statement = select(*columns).select_from(joined).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
-    by_job = groupby(stream(connection, statement), key=lambda run: run.id)
+    by_job = groupby(map(_PaidRun._make, stream(connection, statement)), key=lambda run: run.job_id)
     return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
 
 
@@ -323,12 +342,12 @@ def tables_of(connection: Connection) -> dict[int, PriceTable]:
     return {version: table for version, table in found.items() if table is not None}
 
 
-def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
-    """`rows` are the paid runs of one job, or a single row without a run's number if there are none."""
+def _adds_up(rows: list[_PaidRun], tables: Mapping[int, PriceTable]) -> bool:
+    """`rows` are those of one job."""
     job, runs = rows[0], [row for row in rows if row.number is not None]
     pay, fee, back_earned = (int(part or 0) for part in (job.pay, job.fee, job.back_earned))
     paid_for = {run.number for run in runs}
-    accepted = set() if job.accepted_attempt is None else {job.accepted_attempt}
+    accepted = set() if job.accepted is None else {job.accepted}
     whole = paid_for - {run.resumed_no for run in runs}  # the others are parts that these resumed from
     if not accepted <= paid_for or bool(accepted) != bool(paid_for) or len(whole) > job.runs:
         return False
