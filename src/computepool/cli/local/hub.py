@@ -27,8 +27,8 @@ app.add_typer(keys, name="keys")
 
 def hub_settings(
     *,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
+    host: Annotated[str | None, typer.Option(help="The hub's address; 0.0.0.0 listens on all interfaces.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The hub's port.")] = None,
     data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
     public_url: Annotated[str | None, typer.Option(help="URL at which others reach this hub.")] = None,
 ) -> Settings:
