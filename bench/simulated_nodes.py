@@ -22,7 +22,7 @@ import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.agent.config import AgentLimits
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.hub.clock import SystemClock
 from computepool.hub.identity.authenticator import HUB_AUDIENCE
 from computepool.protocol.base import PROTOCOL
@@ -177,7 +177,7 @@ class SimulatedNode:
 
     async def _pause(self) -> None:
         if self._failures:
-            most_s = doubled(_LIMITS.retry_base_s, self._failures - 1, most=_RETRY_MAX_S)
+            most_s = double(_LIMITS.retry_base_s, self._failures - 1, most=_RETRY_MAX_S)
             await asyncio.sleep(random.random() * most_s)
 
     async def _post(self, path: str, body: dict[str, Any], *, limit_s: float, token: str = "") -> dict[str, Any]:

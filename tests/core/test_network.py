@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 from computepool.core.network import (
     TARGETS_MAX,
     Target,
-    admitted_by,
     clean_host,
+    is_admitted,
     parse_networks,
     parse_target,
     parse_targets,
@@ -88,13 +88,13 @@ def test_the_owner_can_open_a_network_and_neighbours_are_closed(address: ipaddre
 def test_a_list_admits_what_it_says_and_nothing_else(name: str, port: int) -> None:
     plain, wide = parse_target(f"{name}:{port}"), parse_target(f"*.{name}:{port}")
     assert (str(plain), str(wide)) == (f"{name}:{port}", f"*.{name}:{port}")
-    assert admitted_by([plain], name, port)
-    assert not admitted_by([wide], name, port)
-    assert admitted_by([wide], f"a.b.{name}", port)
-    assert not admitted_by([plain], f"a.{name}", port)
+    assert is_admitted([plain], name, port)
+    assert not is_admitted([wide], name, port)
+    assert is_admitted([wide], f"a.b.{name}", port)
+    assert not is_admitted([plain], f"a.{name}", port)
     for others in (f"x{name}", f"{name}.evil.test", f"evil-{name}"):
-        assert not admitted_by([plain, wide], others, port)
-    assert not admitted_by([plain, wide], name, port % 65_535 + 1)
+        assert not is_admitted([plain, wide], others, port)
+    assert not is_admitted([plain, wide], name, port % 65_535 + 1)
 
 
 @given(st.text(max_size=40))

@@ -51,9 +51,9 @@ def test_what_thinning_out_keeps(samples: list[tuple[int, tuple[int | None, ...]
 @given(SAMPLES, st.integers(4, 40))
 def test_packed_and_unpacked_is_the_same(samples: list[tuple[int, tuple[int | None, ...]]], points_max: int) -> None:
     series = recorded(samples, points_max)
-    again = Series.unpacked(json.loads(json.dumps(series.packed())), points_max)
-    assert again.packed() == series.packed()
-    smaller = Series.unpacked(series.packed(), 4)
+    again = Series.unpack(json.loads(json.dumps(series.pack())), points_max)
+    assert again.pack() == series.pack()
+    smaller = Series.unpack(series.pack(), 4)
     assert len(smaller) <= 4
     assert (smaller.times[0], smaller.times[-1]) == (series.times[0], series.times[-1])
 

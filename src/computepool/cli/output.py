@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from computepool.core.plaintext import escaped, printable
+from computepool.core.plaintext import escape, printable
 from computepool.core.words import byte_size, memory_size
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def as_json() -> bool:
 def printed_json(value: Printable) -> bool:
     """With --json, print the value as one document and return True: the command then prints nothing else."""
     if _as_json:
-        sys.stdout.write(escaped(json.dumps(_plain(value), indent=2, ensure_ascii=False)) + "\n")
+        sys.stdout.write(escape(json.dumps(_plain(value), indent=2, ensure_ascii=False)) + "\n")
     return _as_json
 
 

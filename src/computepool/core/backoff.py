@@ -7,6 +7,6 @@ from typing import TypeVar
 Delay = TypeVar("Delay", int, float)
 
 
-def doubled(base: Delay, times: int, *, most: Delay) -> Delay:
+def double(base: Delay, times: int, *, most: Delay) -> Delay:
     """`base` doubled `times` times, capped at `most`."""
     return min(most, base * (1 << min(max(times, 0), 30)))

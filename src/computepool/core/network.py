@@ -113,7 +113,7 @@ def literal(host: str) -> Address | None:
         return None
 
 
-def admitted_by(targets: Sequence[Target], host: str, port: int) -> bool:
+def is_admitted(targets: Sequence[Target], host: str, port: int) -> bool:
     return any(target.covers(host, port) for target in targets)
 
 

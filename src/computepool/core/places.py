@@ -309,7 +309,7 @@ def place_of(region: str, node_id: str, *, stated: tuple[float, float] | None = 
     found = region_called(region)
     if stated is not None:
         label = "stated by its owner" if found is None else f"{found.name}, stated by its owner"
-        lat, lon = rounded(*stated)
+        lat, lon = round_place(*stated)
         return _spread(label, node_id, lat=lat, lon=lon, reach=STATED_STEP / 2)
     if found is None:
         return NOWHERE if not region else Place(f"region {region}, not on the map")
@@ -323,10 +323,10 @@ def parse_place(text: str) -> tuple[float, float]:
         lat, lon = (float(part) for part in parts)
     except ValueError:
         raise ValueError(f"{text!r} is not a place; {_FORM}") from None
-    return rounded(lat, lon)
+    return round_place(lat, lon)
 
 
-def rounded(lat: float, lon: float) -> tuple[float, float]:
+def round_place(lat: float, lon: float) -> tuple[float, float]:
     """Round a stated place. Refuses places that are not on Earth."""
     if not (math.isfinite(lat) and math.isfinite(lon) and -90 <= lat <= 90 and -180 <= lon <= 180):
         raise ValueError(f"this is not on Earth; {_FORM}")

@@ -27,7 +27,7 @@ def printable(text: str, *, colours: bool = False) -> str:
     return "".join(part if place % 2 else printable(part) for place, part in enumerate(kept))
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escape unsafe characters, for programs and logs: nothing is lost, and nothing is obeyed."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

@@ -117,7 +117,7 @@ class Requirements:
         cores = min(self.cpu_milli, capacity.cpu_milli)
         return max(self.ram_mb, capacity.ram_mb * cores // max(1, capacity.cpu_milli))
 
-    def pinned_to(self, node: str, *, own: bool) -> Requirements:
+    def pin_to(self, node: str, *, own: bool) -> Requirements:
         """The requirements of a job that chose its next host while running.
 
         On one of the submitter's own nodes, the resources still count but the selectors no longer do. On other nodes all of

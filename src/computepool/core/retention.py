@@ -30,7 +30,7 @@ class KeepRules:
     unreported_ms: int
 
 
-def kept_until_ms(ref: ArtifactReference, rules: KeepRules) -> int | None:
+def find_end_ms(ref: ArtifactReference, rules: KeepRules) -> int | None:
     """When the reference ends; None if that is unknown yet, or never."""
     if ref.role == ReferenceRole.KEPT:
         return ref.kept_until_ms
@@ -43,5 +43,5 @@ def kept_until_ms(ref: ArtifactReference, rules: KeepRules) -> int | None:
 
 
 def is_over(ref: ArtifactReference, rules: KeepRules, *, now_ms: int) -> bool:
-    until_ms = kept_until_ms(ref, rules)
+    until_ms = find_end_ms(ref, rules)
     return until_ms is not None and until_ms <= now_ms

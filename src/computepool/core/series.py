@@ -77,7 +77,7 @@ class Series:
 
     # stored form
 
-    def packed(self) -> dict[str, object]:
+    def pack(self) -> dict[str, object]:
         """Times as differences, and only those columns that were measured."""
         times = self.times
         gaps = [times[0], *(later - earlier for earlier, later in pairwise(times))]
@@ -87,7 +87,7 @@ class Series:
         return {"step_ms": self.step_ms, "gaps": gaps, **columns}
 
     @classmethod
-    def unpacked(cls, packed: Mapping[str, object], points_max: int) -> Series:
+    def unpack(cls, packed: Mapping[str, object], points_max: int) -> Series:
         gaps, step_ms = packed["gaps"], packed["step_ms"]
         assert isinstance(gaps, list)
         assert isinstance(step_ms, int)

@@ -9,7 +9,7 @@ _MB_PER_GB = 1_000
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def pluralize(number: int, one: str, many: str = "") -> str:
     """`1 job`, `2 jobs`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
@@ -20,8 +20,8 @@ def duration(seconds: float) -> str:
         if seconds < 120:
             return f"{max(0, seconds):.0f} s"
         if seconds < limit:
-            return counted(round(seconds / size), unit)
-    return counted(round(seconds / 86_400), "day")
+            return pluralize(round(seconds / size), unit)
+    return pluralize(round(seconds / 86_400), "day")
 
 
 def cores(number: float) -> str:

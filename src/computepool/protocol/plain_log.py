@@ -7,14 +7,14 @@ import json
 import logging
 import sys
 
-from computepool.core.plaintext import escaped
+from computepool.core.plaintext import escape
 
 
 class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         plain = copy.copy(record)
         plain.msg, plain.args = record.getMessage().replace("\n", "\\n"), None
-        return escaped(super().format(plain))  # including the traceback, which keeps its lines
+        return escape(super().format(plain))  # including the traceback, which keeps its lines
 
 
 class JsonFormatter(logging.Formatter):
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return escaped(json.dumps(fields, ensure_ascii=False))
+        return escape(json.dumps(fields, ensure_ascii=False))
 
 
 def configure_json(level: str | int) -> None:

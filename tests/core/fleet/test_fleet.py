@@ -277,9 +277,9 @@ def test_the_journal_is_bounded_and_says_when_it_forgot() -> None:
     start = fleet.version
     for step in range(3 * JOURNAL_MAX):
         fleet.set_reliability("n", step % 2)
-    assert fleet.changed_since(start) is None
-    assert fleet.changed_since(fleet.version) == []
-    assert fleet.changed_since(fleet.version - 10) == [fleet["n"].row]
+    assert fleet.rows_changed_since(start) is None
+    assert fleet.rows_changed_since(fleet.version) == []
+    assert fleet.rows_changed_since(fleet.version - 10) == [fleet["n"].row]
 
 
 def test_features_beyond_the_bits_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,7 +270,7 @@ class Bazaar:
         for end, node_id, held in [job for job in self.running if job[0] <= self.tick]:
             self.fleet.release(node_id, held)
             self.running.remove((end, node_id, held))
-        while self.backlog.unfinished(self.fleet):
+        while self.backlog.can_take_more(self.fleet):
             for number, (_, placement) in enumerate(self.backlog.take(self.fleet, 512)):
                 end = self.tick + runs + number % 3
                 self.running.append((end, placement.node_id, placement.reservation))

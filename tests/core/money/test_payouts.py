@@ -108,7 +108,7 @@ def test_a_good_bank_account_survives_storage(number: str, ifsc: str, name: str)
         return
     target = bank_target(account_number=number, ifsc=ifsc, name=name)
     assert target_from_json(target_to_json(target)) == target
-    assert number not in target.masked() or len(number) <= 4
+    assert number not in target.mask() or len(number) <= 4
 
 
 @given(st.text(max_size=300))
@@ -128,7 +128,7 @@ def test_a_masked_target_does_not_give_the_target_away(text: str) -> None:
     if not text.isascii():
         return
     name, _, handle = text.partition("@")
-    shown, _, same = upi_target(text).masked().partition("@")
+    shown, _, same = upi_target(text).mask().partition("@")
     assert same == handle
     assert shown.endswith("***")
     assert len(shown.removesuffix("***")) <= min(2, len(name) // 2)
@@ -136,7 +136,7 @@ def test_a_masked_target_does_not_give_the_target_away(text: str) -> None:
 
 def test_a_masked_bank_account_shows_four_digits() -> None:
     target = BankTarget(account_number="50100123456789", ifsc="HDFC0000123", name="Asha Rao")
-    assert target.masked() == "***6789 at HDFC0000123"
+    assert target.mask() == "***6789 at HDFC0000123"
 
 
 # amounts

@@ -179,9 +179,9 @@ def test_it_starts_as_soon_as_it_fits() -> None:
     fleet = fleet_of(1)
     ((_, placement),) = backlog.take(fleet, 10)
     assert not taken(backlog, fleet)
-    assert not backlog.unfinished(fleet)
+    assert not backlog.can_take_more(fleet)
     fleet.release(placement.node_id, placement.reservation)
-    assert backlog.unfinished(fleet)
+    assert backlog.can_take_more(fleet)
     assert taken(backlog, fleet) == ["second"]
 
 
@@ -196,11 +196,11 @@ def test_no_shape_starves_behind_hopeless_ones() -> None:
     fleet = fleet_of(4)
     rounds = 0
     while "fine" in backlog:
-        assert backlog.unfinished(fleet)
+        assert backlog.can_take_more(fleet)
         backlog.take(fleet, 10)
         rounds += 1
         assert rounds <= hopeless // SHAPES_FAILED_MAX + 1
-    assert not backlog.unfinished(fleet)
+    assert not backlog.can_take_more(fleet)
 
 
 def test_hopeless_shapes_are_all_tried_again_when_something_changes() -> None:
@@ -210,7 +210,7 @@ def test_hopeless_shapes_are_all_tried_again_when_something_changes() -> None:
         shape = Shape(Requirements(cpu_milli=1_000, ram_mb=number, tags=frozenset({"late"})), "ann")
         backlog.add(f"h{number}", shape, priority=number % 5, age_key=f"{number:06}")
     fleet = fleet_of(4)
-    while backlog.unfinished(fleet):
+    while backlog.can_take_more(fleet):
         assert not taken(backlog, fleet)
     fleet.upsert(
         NodeProfile(
@@ -223,7 +223,7 @@ def test_hopeless_shapes_are_all_tried_again_when_something_changes() -> None:
         )
     )
     rounds = 0
-    while backlog.unfinished(fleet):
+    while backlog.can_take_more(fleet):
         assert taken(backlog, fleet)
         rounds += 1
     assert not len(backlog)
@@ -243,7 +243,7 @@ def test_a_round_looks_at_the_fleet_a_bounded_number_of_times(monkeypatch: pytes
     for number in range(5 * SHAPES_FAILED_MAX):
         backlog.add(f"h{number}", Shape(Requirements(gpus=1, ram_mb=number), "ann"), age_key=f"{number:06}")
     fleet = fleet_of(4)
-    while backlog.unfinished(fleet):
+    while backlog.can_take_more(fleet):
         looks.clear()
         backlog.take(fleet, 10)
         assert len(looks) <= SHAPES_FAILED_MAX
@@ -263,17 +263,17 @@ def test_what_fits_nowhere_and_goes_away_is_forgotten() -> None:
     assert not backlog._queue.shapes
     fleet.set_available("n0", False)
     fleet.set_available("n0", True)
-    assert not backlog.unfinished(fleet)
+    assert not backlog.can_take_more(fleet)
 
 
 def test_limit() -> None:
     backlog = filled((f"j{number}", "ann") for number in range(5))
     fleet = fleet_of(9)
     assert len(taken(backlog, fleet, 2)) == 2
-    assert backlog.unfinished(fleet)
+    assert backlog.can_take_more(fleet)
     assert len(taken(backlog, fleet, 2)) == 2
     assert len(taken(backlog, fleet, 2)) == 1
-    assert not backlog.unfinished(fleet)
+    assert not backlog.can_take_more(fleet)
 
 
 def test_delayed_jobs_come_back_at_their_time_and_age() -> None:

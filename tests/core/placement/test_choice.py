@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, strategies as st
 
 from computepool.core.isolation import Level
-from computepool.core.placement.choice import CHOICE_MIN, chosen_by_pool, is_open
+from computepool.core.placement.choice import CHOICE_MIN, is_chosen_by_pool, is_open
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
 from computepool.core.trust.reputation import Evidence, Reputation, ReputationEvent, update
 from tests.core.fleets import fleet_of
@@ -66,7 +66,7 @@ def test_it_is_what_counting_owners_by_hand_says(
         similar=len({row[0] for row in having}),
         everybody=len({row[0] for row in others}),
     )
-    assert chosen_by_pool(fleet, Shape(wanted, "a", avoid_owners=frozenset(avoided))) == expected
+    assert is_chosen_by_pool(fleet, Shape(wanted, "a", avoid_owners=frozenset(avoided))) == expected
 
 
 def test_memory_that_only_friends_claim_to_have_is_no_choice_either() -> None:
@@ -74,8 +74,8 @@ def test_memory_that_only_friends_claim_to_have_is_no_choice_either() -> None:
         node(1, "ann", ram_mb=900_000), node(2, "bob", ram_mb=900_000), *(node(n, f"o{n}") for n in (3, 4, 5))
     )
     wanted = Shape(Requirements(ram_mb=500_000), "eve", avoid_owners=frozenset({"ann"}))
-    assert not chosen_by_pool(fleet, wanted)
-    assert chosen_by_pool(fleet, replace(wanted, requirements=Requirements()))
+    assert not is_chosen_by_pool(fleet, wanted)
+    assert is_chosen_by_pool(fleet, replace(wanted, requirements=Requirements()))
 
 
 def test_what_only_newcomers_claim_to_have_is_no_choice_however_many_they_are() -> None:
@@ -85,12 +85,12 @@ def test_what_only_newcomers_claim_to_have_is_no_choice_however_many_they_are() 
     for each in list(fleet):
         fleet.set_newcomer(each.node_id, True)
     rare = Shape(Requirements(ram_mb=2_900_000), "eve")
-    seen = [chosen_by_pool(fleet, rare)]
+    seen = [is_chosen_by_pool(fleet, rare)]
     for claim in claims[:3]:
         fleet.set_newcomer(claim.node_id, False)
-        seen.append(chosen_by_pool(fleet, rare))
+        seen.append(is_chosen_by_pool(fleet, rare))
     assert seen == [False, False, False, True]
-    assert chosen_by_pool(fleet, replace(rare, requirements=Requirements()))
+    assert is_chosen_by_pool(fleet, replace(rare, requirements=Requirements()))
 
 
 @given(reputations)

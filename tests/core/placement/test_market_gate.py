@@ -195,10 +195,10 @@ def test_waiting_jobs_are_tried_again_when_a_price_falls_or_a_floor_is_met() -> 
     backlog.add("cheap", shape(ceiling=9 * CREDIT), age_key="0")
     backlog.add("pinned", shape(node="b"), age_key="1")
     assert backlog.take(fleet, 10) == []
-    assert not backlog.unfinished(fleet)
+    assert not backlog.can_take_more(fleet)
 
     fleet.set_prices(market)
-    assert not backlog.unfinished(fleet), "the same prices open nothing"
+    assert not backlog.can_take_more(fleet), "the same prices open nothing"
 
     market.spots = {CPU_IN: 9 * CREDIT}
     fleet.set_prices(market)

@@ -16,8 +16,8 @@ from computepool.core.trust.hardware import (
     Scores,
     Standing,
     Truth,
-    allowed_by_speed,
-    bounded,
+    allowed_score,
+    clip,
     cpu_class,
     decide,
     from_json,
@@ -166,7 +166,7 @@ def test_a_table_without_the_classes_of_cores_prices_them_below_a_core() -> None
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_impossible_scores_are_capped_and_said(cpu: int, gflops: int) -> None:
-    scores, notes = bounded(Scores(cpu=cpu, gflops=(gflops,)), ["rtx-4090"])
+    scores, notes = clip(Scores(cpu=cpu, gflops=(gflops,)), ["rtx-4090"])
     assert scores.cpu == min(cpu, BOUNDS["cpu"])
     impossible = gflops > 2 * TIER_GFLOPS["rtx-4090"]
     assert scores.gflops == ((None,) if impossible else (gflops,))
@@ -174,7 +174,7 @@ def test_impossible_scores_are_capped_and_said(cpu: int, gflops: int) -> None:
 
 
 def test_run_times_lower_a_tier_until_the_cap_ends() -> None:
-    cap = allowed_by_speed("rtx-4090", 4.0)
+    cap = allowed_score("rtx-4090", 4.0)
     truth = Truth(scores=Scores(gflops=(150_000,)), gpu_cap=cap, capped_until_ms=NOW + 1)
     lowered = decide(truth, ["rtx-4090"], now_ms=NOW)
     assert lowered.standing is Standing.LOWERED
@@ -183,15 +183,15 @@ def test_run_times_lower_a_tier_until_the_cap_ends() -> None:
 
 
 def test_run_times_lower_cards_that_cannot_be_measured() -> None:
-    truth = Truth(gpu_cap=allowed_by_speed("mi300x", 4.0), capped_until_ms=NOW + 1)
+    truth = Truth(gpu_cap=allowed_score("mi300x", 4.0), capped_until_ms=NOW + 1)
     assert decide(truth, ["mi300x"], now_ms=NOW).gpu_tiers == ("gpu",)
 
 
 @given(st.floats(1.6, 8), CARDS.filter(lambda tier: TIER_SPEED.get(tier, 0) > 100))
 def test_slower_than_half_again_is_lowered_and_less_is_not(slowdown: float, tier: str) -> None:
-    truth = Truth(gpu_cap=allowed_by_speed(tier, slowdown), capped_until_ms=NOW + 1, gpu_tiers=(tier,))
+    truth = Truth(gpu_cap=allowed_score(tier, slowdown), capped_until_ms=NOW + 1, gpu_tiers=(tier,))
     assert decide(truth, [tier], now_ms=NOW).gpu_tiers != (tier,)
-    kept = dataclasses.replace(truth, gpu_cap=allowed_by_speed(tier, 1.4))
+    kept = dataclasses.replace(truth, gpu_cap=allowed_score(tier, 1.4))
     assert decide(kept, [tier], now_ms=NOW).gpu_tiers == (tier,)
 
 

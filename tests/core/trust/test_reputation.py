@@ -20,7 +20,6 @@ from computepool.core.trust.reputation import (
     Reputation,
     ReputationEvent,
     cool_off_ms,
-    counted_once,
     exposure_cap,
     inherit,
     is_newcomer,
@@ -28,6 +27,7 @@ from computepool.core.trust.reputation import (
     number_of,
     read,
     update,
+    without_repeats,
 )
 from tests.core.trust.histories import recompute
 
@@ -143,13 +143,13 @@ def test_padded_time_ends_a_streak_and_nothing_else(reputation: Reputation, at_m
 @given(reputations, st.integers(1, 400 * DAY_MS))
 def test_a_clock_that_goes_back_fades_nothing(reputation: Reputation, back_ms: int) -> None:
     early = reputation.changed_at_ms - back_ms
-    assert reputation.faded(early) == (reputation.success, reputation.failure)
+    assert reputation.fade(early) == (reputation.success, reputation.failure)
     assert update(reputation, ReputationEvent("n", GOOD, early)).changed_at_ms == reputation.changed_at_ms
 
 
 @given(st.integers(0, MEMORY * ONE), st.integers(0, 700 * DAY_MS))
 def test_fading_is_what_the_formula_says(amount: int, quiet_ms: int) -> None:
-    success, failure = Reputation(success=amount, failure=amount).faded(quiet_ms)
+    success, failure = Reputation(success=amount, failure=amount).fade(quiet_ms)
     days = quiet_ms / DAY_MS
     assert math.isclose(success / ONE, amount / ONE * 2 ** (-days / 30), rel_tol=1e-8, abs_tol=1e-9)
     assert math.isclose(failure / ONE, amount / ONE * 2 ** (-days / 60), rel_tol=1e-8, abs_tol=1e-9)
@@ -285,7 +285,7 @@ def test_a_success_that_was_verified_is_said_once() -> None:
         event("attempt.verified", reason="verified", job_id="l", attempt_id="l-1"),
         event("job.succeeded", job_id="l", attempt_id="l-2"),  # another attempt was accepted
     ]
-    assert [event["attempt_id"] for event in counted_once(said)] == ["j-1", "j-2", "k-1", "k-1", "l-1", "l-2"]
+    assert [event["attempt_id"] for event in without_repeats(said)] == ["j-1", "j-2", "k-1", "k-1", "l-1", "l-2"]
 
 
 @given(reputations, st.integers(0, 400 * DAY_MS))
@@ -294,5 +294,5 @@ def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(before: R
     heir = inherit(before, now_ms)
     assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))
     assert (heir.streak, heir.successes_for_others, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
-    assert heir.banned(now_ms) == before.banned(now_ms)
+    assert heir.is_banned(now_ms) == before.is_banned(now_ms)
     assert heir.recent_violations(now_ms) == before.recent_violations(now_ms)

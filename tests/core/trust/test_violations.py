@@ -13,7 +13,7 @@ from computepool.core.trust.reputation import (
     ReputationEvent,
     inherit,
     read as read_event,
-    refuted_by,
+    refutation_data,
     update,
 )
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation, decode, encode, remember
@@ -123,7 +123,7 @@ def test_after_it_was_cleared_many_who_do_not_belong_together_ban_it() -> None:
 
 
 def test_an_event_says_about_whose_job_and_by_whom() -> None:
-    data = refuted_by(["b", "a"], submitter="sam", old=True)
+    data = refutation_data(["b", "a"], submitter="sam", old=True)
     event = {"action": "attempt.refuted", "actor": "hub", "node_id": "n", "reason": "", "at_ms": 7}
     found = read_event({**event, "account_id": "pool", "data": data}, owner="o")
     assert found is not None

@@ -23,7 +23,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.wire import Wire, WireError
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.errors import (
     ERRORS_BY_CODE,
     BadRequest,
@@ -365,7 +365,7 @@ class Backoff:
         self._failures = 0
 
     def delay_s(self, error: ComputePoolError | None = None) -> float:
-        ceiling = doubled(self._limits.retry_base_s, self._failures, most=self._limits.retry_max_s)
+        ceiling = double(self._limits.retry_base_s, self._failures, most=self._limits.retry_max_s)
         self._failures += 1
         requested = 0.0 if error is None else error.retry_after_s or 0.0
         # Negative numbers and NaN count as nothing requested.

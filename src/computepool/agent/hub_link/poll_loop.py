@@ -25,7 +25,7 @@ from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.storage.result_delivery import ResultDelivery
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
@@ -252,7 +252,7 @@ class NodeLoop:
     async def _throttle(self, reply: NextReply, sent_at: float, *, wait_ms: int) -> None:
         """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
         if self._refusals:
-            delay_s = doubled(self.node.limits.retry_base_s, self._refusals, most=self.node.limits.retry_max_s)
+            delay_s = double(self.node.limits.retry_base_s, self._refusals, most=self.node.limits.retry_max_s)
             await asyncio.sleep(self.node.clock.fraction() * delay_s)
             return
         if reply.grants:
@@ -265,7 +265,7 @@ class NodeLoop:
             return
         # One early reply brings news, for example a request to measure this machine; many in a row come from a hub that
         # does not wait. The pause delays jobs that are submitted meanwhile, so it begins short.
-        pause_s = doubled(_PAUSE_MIN_S, self._early, most=self.node.limits.idle_pause_s)
+        pause_s = double(_PAUSE_MIN_S, self._early, most=self.node.limits.idle_pause_s)
         self._early += 1
         await asyncio.sleep(pause_s)
 

@@ -210,7 +210,7 @@ class EgressProxy:
         except asyncio.LimitOverrunError:
             raise RequestRefused(431, "The request's head is too long.") from None
         request = parse_head(head)
-        if not network.admitted_by(self._targets, request.host, request.port):
+        if not network.is_admitted(self._targets, request.host, request.port):
             raise RequestRefused(403, f"{request.host}:{request.port} is not in the job's list of hosts (--net).")
         self._check_bytes()
         return request

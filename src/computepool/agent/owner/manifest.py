@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.core.placement.rules import Demand
-from computepool.core.words import cores, counted, memory_size
+from computepool.core.words import cores, memory_size, pluralize
 from computepool.protocol.nodes.nodes import Grant
 
 
@@ -31,7 +31,7 @@ class Manifest:
         labels = f", labelled {', '.join(self.labels)}" if self.labels else ""
         return (
             f"{self.job_id} ({self.name}) of {self.submitter}{labels}: {cores(self.cores)}, {memory_size(self.ram_mb)} RAM, "
-            f"{memory_size(self.disk_mb)} disk, {counted(self.minutes, 'minute')}, {cards}, {network}"
+            f"{memory_size(self.disk_mb)} disk, {pluralize(self.minutes, 'minute')}, {cards}, {network}"
         )
 
 

@@ -27,7 +27,7 @@ from computepool.core.jobs.lifecycle import Outcome
 from computepool.core.money.money import format_credits, round_down
 from computepool.core.plaintext import printable
 from computepool.core.resources import NodeState
-from computepool.core.words import cores, counted, memory_size, short_account
+from computepool.core.words import cores, memory_size, pluralize, short_account
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.nodes import Profile
 from computepool.protocol.plain_log import PlainFormatter
@@ -100,12 +100,12 @@ class OwnerConsole(Watcher):
     def on_start(self, attempt: Attempt) -> None:
         if self._may_print("started"):
             job = manifest(attempt.grant, attempt.spec)
-            cards = f", {counted(len(job.gpus), 'GPU')}" if job.gpus else ""
+            cards = f", {pluralize(len(job.gpus), 'GPU')}" if job.gpus else ""
             network = f", network to {', '.join(job.network)}" if job.network else ""
             size = cores(job.cores)
             self.show(
                 f"{self._describe(attempt)} started: {size}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
-                f"at most {counted(job.minutes, 'minute')}"
+                f"at most {pluralize(job.minutes, 'minute')}"
             )
 
     def on_end(self, attempt: Attempt, result: AttemptResult) -> None:

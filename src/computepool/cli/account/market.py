@@ -10,7 +10,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import open_pool
 from computepool.core.money.money import format_credits, parse_credits, round_down, round_up
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.clock import now_ms
 
@@ -230,7 +230,7 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
         ]
     fields.append(("floor", floor_words(found.floor, is_default=found.floor_is_default)))
     for part in found.past:
-        jobs = counted(part.jobs, "job")
+        jobs = pluralize(part.jobs, "job")
         days = "24 hours" if part.days == 1 else f"{part.days} days"
         fields.append((f"paid in {days}", f"{format_credits(part.amount)} for {jobs}"))
     return fields

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from computepool.cli import output
 from computepool.cli.options import open_pool
 from computepool.core.money.money import format_credits
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import JobView
@@ -45,7 +45,7 @@ def status() -> None:
         [
             ("you", f"{account.name} ({', '.join(account.roles)})"),
             ("hub", f"{hub.name} at {pool.transport.url}, version {hub.version}"),
-            ("pool", f"{hub.nodes_online} of {counted(hub.nodes, 'node')} online"),
+            ("pool", f"{hub.nodes_online} of {pluralize(hub.nodes, 'node')} online"),
             ("credits", _credits(have)),
             ("your nodes", ", ".join(f"{node.name} ({node.status.label})" for node in nodes) or "none"),
             ("your jobs", counts or "none unfinished"),

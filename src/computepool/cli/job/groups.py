@@ -16,7 +16,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, Limit, note_if_interrupted, open_pool, pairs
 from computepool.core.errors import BadRequest
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.sdk.client.sizes import seconds
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def show_summary(found: GroupSummary) -> None:
         ("state", _state(found)),
         ("total", found.total),
         ("counts", counts),
-        ("expected", counted(found.expected, "key") if found.expected else None),
-        ("duplicates", counted(found.duplicates, "report") if found.duplicates else None),
+        ("expected", pluralize(found.expected, "key") if found.expected else None),
+        ("duplicates", pluralize(found.duplicates, "report") if found.duplicates else None),
         ("created", output.ago(found.created_at_ms)),
         ("completed", output.ago(found.completed_at_ms)),
         ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
@@ -99,7 +99,7 @@ def show_summary(found: GroupSummary) -> None:
         ("messages", f"{found.message_count}; see: pool group messages {found.id}" if found.message_count else None),
     ]
     if found.home.state == "arrived":
-        contents = f"{counted(found.home.items or 0, 'item')}, {counted(found.home.files or 0, 'different file')}"
+        contents = f"{pluralize(found.home.items or 0, 'item')}, {pluralize(found.home.files or 0, 'different file')}"
         size = output.size(found.home.bytes or 0)
         fields.append(("arrived", f"{contents}, {size}, {output.ago(found.home.at_ms)}"))
         place = found.home.path or f"{found.home.folder} in the agent's data folder"
@@ -245,7 +245,7 @@ def register(
     output.show(
         {"group_id": collector.group_id, "added": added, "known": known},
         collector.group_id,
-        hint=f"{counted(added, 'new key')}, {known} {were} already registered.",
+        hint=f"{pluralize(added, 'new key')}, {known} {were} already registered.",
     )
 
 
@@ -351,7 +351,7 @@ def fetch(
     are = "is" if pending == 1 else "are"
     later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."
     gone = f" {lost} file{' is' if lost == 1 else 's are'} no longer at the hub." if lost else ""
-    contents = f"{counted(found.items, 'item')}, {counted(found.files, 'file')}"
+    contents = f"{pluralize(found.items, 'item')}, {pluralize(found.files, 'file')}"
     output.show(
         {
             "group_id": view.id,

@@ -13,7 +13,7 @@ from computepool.cli.lazy import lazy_group
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import format_credits
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.protocol.sealing import ERROR, TEXT_PREFIX, About
 from computepool.sdk.client.paging import raw_rows
 from computepool.sdk.client.sizes import seconds
@@ -167,7 +167,7 @@ def _need(name: str, value: object) -> str:
 def _checkpoint_text(saved: CheckpointView) -> str:
     """Such as `3 min ago, 40%, 2 files, 1.4 MB, by attempt 1`."""
     progress = "" if saved.progress is None else f", {saved.progress:.0%}"
-    size = f"{counted(saved.files, 'file')}, {output.size(saved.size)}"
+    size = f"{pluralize(saved.files, 'file')}, {output.size(saved.size)}"
     return f"{output.ago(saved.at_ms)}{progress}, {size}, by attempt {saved.attempt}"
 
 
@@ -336,11 +336,11 @@ def why(job_id: options.JobId) -> None:
 def print_why(answer: WhyView) -> None:
     output.write_line(answer.sentence)
     if answer.ahead:
-        output.write_line(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
+        output.write_line(f"{pluralize(answer.ahead, 'job is', 'jobs are')} ahead of it.")
     rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
     output.print_table(("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows)
     for change in answer.changes:
-        output.write_line(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
+        output.write_line(f"{change.change}: {pluralize(change.nodes, 'node')} could start it now.")
 
 
 @app.command()

@@ -10,7 +10,7 @@ from computepool.cli import output
 from computepool.cli.account.market import sparkline
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, JobId, open_pool
 from computepool.core.money.money import format_credits
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
     from computepool.protocol.nodes.mesh import Activity, AttemptUsage, MeshView
@@ -58,7 +58,7 @@ def _numbers(view: MeshView) -> list[tuple[str, output.Cell]]:
         ("GPUs busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
         ("jobs running", view.running),
         ("jobs waiting", view.queued),
-        ("last hour", f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}"),
+        ("last hour", f"{format_credits(view.settled_hour)} credits for {pluralize(view.jobs_hour, 'job')}"),
     ]
 
 

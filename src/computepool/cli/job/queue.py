@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from computepool.cli import output
 from computepool.cli.options import Limit, accepts, open_pool, requirements
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import NodeVerdictView
@@ -37,7 +37,7 @@ def queue() -> None:
     if output.printed_json(view):
         return
     later = f", {view.delayed} more delayed" if view.delayed else ""
-    output.write_line(f"{counted(view.queued, 'job')} waiting{later}.")
+    output.write_line(f"{pluralize(view.queued, 'job')} waiting{later}.")
     output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Add this machine: pool node start")
     output.print_table(_LEASES, _leases(view))
     rows = [(row.queued, row.needs, row.able or "none", row.sentence) for row in view.waiting]

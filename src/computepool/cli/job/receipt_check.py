@@ -15,7 +15,7 @@ from computepool.core.money import bills, ledger, pricing
 from computepool.core.money.ledger import Kind
 from computepool.core.money.money import format_credits as _money
 from computepool.core.money.pricing import Economy, PriceTable, Zone
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.protocol.money import receipts
 from computepool.protocol.money.receipts import Receipt, ReceiptRun, ReceiptTransfer, SignedReceipt
 
@@ -160,7 +160,7 @@ def _refund(receipt: Receipt) -> Iterator[ReceiptCheck]:
         most, billed = receipt.longest_ms * len(runs), sum(run.billed_ms for run in _runs(receipt))
         yield _either(
             billed <= most,
-            f"With the {counted(len(receipt.continued_from), 'earlier attempt')} that the run resumed from, no more was billed "
+            f"With the {pluralize(len(receipt.continued_from), 'earlier attempt')} that the run resumed from, no more was billed "
             "than the time limit allows.",
             f"All attempts together were billed {bills.seconds(billed)}, above the time limit.",
         )
@@ -188,7 +188,7 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
     whole = receipt.hold * receipt.jobs
     yield _either(
         sum(row.amount for row in held) == whole and all(_is_hold(row, receipt) for row in held) and _once(held),
-        f"{_money(whole)} were put on hold for the {counted(receipt.jobs, 'job')} of the submission.",
+        f"{_money(whole)} were put on hold for the {pluralize(receipt.jobs, 'job')} of the submission.",
         "The hold does not match the ledger.",
     )
 

@@ -14,7 +14,7 @@ from computepool.cli.node.options import ask_hub, config_of
 from computepool.cli.options import Data, NodeName, Yes, confirm, open_pool
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.money.money import format_credits
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.sdk.client.config import node_folder
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def _explain(config: AgentConfig, known: Identity, status: dict[str, Any] | None
     running = 0 if status is None else len(status["running"]) + status["waiting"]
     if running:
         then = "will be returned and run elsewhere" if now else "will finish first; pass --now to return them instead"
-        output.note(f"{counted(running, 'job')} {then}.")
+        output.note(f"{pluralize(running, 'job')} {then}.")
     if status is None and (late := count_unreported(config.outbox_dir)):
         output.note(
-            f"{counted(late, 'bundle')} of results were not sent to the hub and will not be paid. To send them first, start "
+            f"{pluralize(late, 'bundle')} of results were not sent to the hub and will not be paid. To send them first, start "
             "the node again."
         )
     output.note(_earnings_text(_own_view(config, known)).strip() or "Its earnings stay in the owner's account.")
@@ -99,7 +99,7 @@ def _earnings_text(known: OwnNodeView | None) -> str:
     if month is None or not month.jobs:
         return " It earned nothing in the last 30 days."
     return (
-        f" It earned {format_credits(month.amount)} credits with {counted(month.jobs, 'job')} in the last 30 days. "
+        f" It earned {format_credits(month.amount)} credits with {pluralize(month.jobs, 'job')} in the last 30 days. "
         f"They stay with {known.owner_name}, and unpaid earnings mature as usual: pool credits"
     )
 
@@ -139,7 +139,7 @@ def _leave_running(folder: Path, *, now: bool) -> None:
             if left != shown:
                 shown = left
                 update(
-                    f"Leaving: {counted(left, 'job')} to finish, {counted(status['unreported'], 'result')} to report"
+                    f"Leaving: {pluralize(left, 'job')} to finish, {pluralize(status['unreported'], 'result')} to report"
                 )
             time.sleep(_LOOK_S)
     if (folder / "identity.json").exists():

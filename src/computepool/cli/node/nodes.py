@@ -17,7 +17,7 @@ from computepool.cli.options import Data, LogJson, accepts, open_pool
 from computepool.core.errors import BadRequest, Conflict
 from computepool.core.isolation import Level
 from computepool.core.money.money import format_credits
-from computepool.core.words import counted, short_account
+from computepool.core.words import pluralize, short_account
 from computepool.protocol import plain_log
 from computepool.sdk.client.config import node_folder
 
@@ -268,7 +268,7 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("failures", f"{known.failures} (weight {known.failure_weight:.2f})"),
         ("last outcome", last),
         ("newcomer", f"yes: {done}" if known.newcomer else "no"),
-        ("tenure", f"{counted(known.tenure_days, 'day')}, {known.verified_days} of them verified"),
+        ("tenure", f"{pluralize(known.tenure_days, 'day')}, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
         ("violations", _violations(known)),
@@ -332,10 +332,10 @@ def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
         ("sandbox", f"{status['level']}: {Level.parse(status['level']).meaning}"),
         ("network", "for jobs that list hosts to reach" if status["network"] else "none for jobs"),
         ("CPUs offered", _cpus(status)),
-        ("not yet reported", counted(unreported, "result") if unreported else None),
+        ("not yet reported", pluralize(unreported, "result") if unreported else None),
         (
             "results being delivered",
-            counted(status["result_deliveries"], "group") if status["result_deliveries"] else None,
+            pluralize(status["result_deliveries"], "group") if status["result_deliveries"] else None,
         ),
         ("hardware", status["hardware"]),
         ("clock", _clock(status["clock_offset_ms"])),
@@ -346,7 +346,7 @@ def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
 def _activity(status: dict[str, Any], running: list[str]) -> str:
     if not running:
         return str(status["why_idle"] or "No jobs are running.")
-    waiting = f"; {counted(status['waiting'], 'job')} waiting" if status["waiting"] else ""
+    waiting = f"; {pluralize(status['waiting'], 'job')} waiting" if status["waiting"] else ""
     return f"running {', '.join(running)}{waiting}"
 
 

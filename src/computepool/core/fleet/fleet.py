@@ -299,7 +299,7 @@ class Fleet:
         """The rows of the nodes with one of these words as id, name or URL."""
         return list(chain.from_iterable(self._called.get(word, ()) for word in words))
 
-    def owned_by(self, account: str, rows: Rows) -> Mask:
+    def owner_mask(self, account: str, rows: Rows) -> Mask:
         mask: Mask = self.table.owner[rows] == self.accounts.find(account)
         return mask
 
@@ -307,7 +307,7 @@ class Fleet:
         """The rows of the nodes that trust this account by name; owners and `*` are columns."""
         return list(self._trusting.get(account, ()))
 
-    def changed_since(self, version: int) -> list[int] | None:
+    def rows_changed_since(self, version: int) -> list[int] | None:
         """The rows that changed after `version`; None if that is too long ago."""
         count = self.version - version
         if count > len(self._journal):

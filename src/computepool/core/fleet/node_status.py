@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from computepool.core.resources import NodeState
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 
 
 class NodeStatus(StrEnum):
@@ -105,9 +105,9 @@ _SENTENCES = {
 def status_sentence(status: NodeStatus, *, jobs: int = 0, rest_s: int = 0, faults: int = 0) -> str:
     """`rest_s`: the remaining time to cool off after `faults` consecutive faults."""
     if status is NodeStatus.WORKING:
-        return f"The node is online and has {counted(jobs, 'job')}."
+        return f"The node is online and has {pluralize(jobs, 'job')}."
     if status is NodeStatus.COOLING_OFF and rest_s > 0:
-        failed = f"it failed {counted(faults, 'consecutive job')} through its own fault"
+        failed = f"it failed {pluralize(faults, 'consecutive job')} through its own fault"
         return f"The node is cooling off for {rest_s} s: {failed}."
     sentence = _SENTENCES[status]
-    return f"{sentence} It still has {counted(jobs, 'job')}." if jobs and status.is_online else sentence
+    return f"{sentence} It still has {pluralize(jobs, 'job')}." if jobs and status.is_online else sentence

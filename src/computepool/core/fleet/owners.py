@@ -39,7 +39,7 @@ class OwnerExposure:
         self.value[owner] += value
 
     def has_room(self, owner: int, value: int) -> bool:
-        """A single job may exceed the cap if the owner holds nothing else; `gates.exposed` decides when that is right."""
+        """A single job may exceed the cap if the owner holds nothing else; `gates.within_exposure` decides when it may."""
         return not value or not self.value[owner] or self.value[owner] + value <= self.caps[owner]
 
     def change_cap(self, owner: int, before: int | None, after: int | None) -> None:

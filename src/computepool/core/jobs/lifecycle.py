@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 
 
 class JobKind(StrEnum):
@@ -207,7 +207,7 @@ def after_failure(reason: Reason, history: FailureHistory, limits: RetryLimits, 
 
 def _backoff_ms(failures: int, limits: RetryLimits, jitter: float) -> int:
     """Exponential, with jitter in the upper half, so that retries spread out but are never immediate."""
-    ceiling = doubled(limits.backoff_base_ms, failures - 1, most=limits.backoff_max_ms)
+    ceiling = double(limits.backoff_base_ms, failures - 1, most=limits.backoff_max_ms)
     return ceiling // 2 + int(ceiling // 2 * jitter)
 
 

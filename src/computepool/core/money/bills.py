@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from computepool.core.money.money import format_credits as _money
 from computepool.core.money.pricing import HOUR_MS, MILLI, PERCENT, PPM, PriceTable, Zone
 from computepool.core.resources import CPU_TIER, CPU_TIERS
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 
 _MINUTE_MS = 60_000
 
@@ -127,7 +127,7 @@ def charged_sentence(
 
 
 def _reasons(others: int, parts: int) -> str:
-    confirmed = f"its result was confirmed on {counted(others, 'more node')}"
+    confirmed = f"its result was confirmed on {pluralize(others, 'more node')}"
     resumed = f"it resumed from {'checkpoints' if parts > 1 else 'a checkpoint'} of earlier attempts"
     return " and ".join([*([confirmed] if others else []), *([resumed] if parts else [])])
 

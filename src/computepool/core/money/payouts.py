@@ -87,7 +87,7 @@ class UpiTarget:
 
     method = "upi"
 
-    def masked(self) -> str:
+    def mask(self) -> str:
         name, _, handle = self.upi.partition("@")
         return f"{name[: min(2, len(name) // 2)]}***@{handle}"
 
@@ -100,7 +100,7 @@ class BankTarget:
 
     method = "bank"
 
-    def masked(self) -> str:
+    def mask(self) -> str:
         return f"***{self.account_number[-4:]} at {self.ifsc}"
 
 

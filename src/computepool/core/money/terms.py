@@ -68,17 +68,14 @@ def default_ceiling(market: Market, places: Iterable[tuple[Zone, int]]) -> int:
     """About twice the highest current price of the places, but no more than the price can ever reach there."""
     return max(
         (
-            min(
-                _rounded_up(HEADROOM * price_of(market.spot(zone), units)),
-                price_of(market.table.bounds(zone)[1], units),
-            )
+            min(_round_up(HEADROOM * price_of(market.spot(zone), units)), price_of(market.table.bounds(zone)[1], units))
             for zone, units in places
         ),
         default=0,
     )
 
 
-def _rounded_up(amount: int) -> int:
+def _round_up(amount: int) -> int:
     """To two digits. So jobs of one kind keep one shape while the price drifts, and the number is readable."""
     step = int("1".ljust(len(str(amount)) - 1, "0"))
     return -(-amount // step) * step
@@ -155,7 +152,7 @@ class Ceilings:
             if known.version == fleet.version or recent:
                 return known
         rows = np.flatnonzero(could_run(fleet, Shape(needs, account), slice(0, fleet.rows)))
-        own = bool(fleet.owned_by(account, rows).any())
+        own = bool(fleet.owner_mask(account, rows).any())
         known = _Known(fleet.version, now_ms, places_at(fleet, needs, rows), own)
         self._known[key] = known
         self._known.move_to_end(key)

@@ -19,7 +19,7 @@ from computepool.core.fleet.features import Mask, Rows
 from computepool.core.fleet.fleet import Fleet, Ranking
 from computepool.core.fleet.node_record import Reservation, cards_needed
 from computepool.core.placement.exploration import Explorer
-from computepool.core.placement.gates import avoided_row, could_run, exposed, has_room
+from computepool.core.placement.gates import avoided_row, could_run, has_room, within_exposure
 from computepool.core.resources import Requirements, Shape
 
 Floats = NDArray[np.float32]
@@ -65,7 +65,7 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
     """The rows that may run the shape now. Hard gates only."""
     rows = slice(0, fleet.rows)
     mask = could_run(fleet, shape, rows) & has_room(fleet, shape, rows)
-    if (trusted := exposed(fleet, shape, rows, able=could_run(fleet, shape, rows))) is not None:
+    if (trusted := within_exposure(fleet, shape, rows, able=could_run(fleet, shape, rows))) is not None:
         mask &= trusted
     if (avoided := avoided_row(fleet, shape)) is not None:
         mask[avoided] = False
@@ -80,7 +80,7 @@ def score(fleet: Fleet, shape: Shape, rows: Rows) -> dict[str, Floats]:
         "fit_vram": _weigh(FIT_VRAM_WEIGHT, fit_vram),
         "fit_cores": _weigh(FIT_CORES_WEIGHT, _share(needs.cpu_milli, fleet.table.cpu_total[rows])),
         "reliability": _weigh(RELIABILITY_WEIGHT, fleet.table.reliability[rows]),
-        "own_node": fleet.owned_by(shape.account, rows) * np.float32(OWN_NODE_WEIGHT),
+        "own_node": fleet.owner_mask(shape.account, rows) * np.float32(OWN_NODE_WEIGHT),
     }
     if cards_needed(needs):  # the speed of a card is irrelevant to a job that uses none
         used = fit_vram if needs.vram_mb else np.float32(1)  # and so is the speed of the part that stays idle
@@ -133,7 +133,7 @@ class Search:
     def _explorable(self) -> NDArray[np.intp]:
         """The rows to explore: none while the submitter's own nodes have room, because those runs provide no evidence."""
         rows = np.flatnonzero(self._bands >= 0)
-        return rows[:0] if self._fleet.owned_by(self._shape.account, rows).any() else rows
+        return rows[:0] if self._fleet.owner_mask(self._shape.account, rows).any() else rows
 
     def _place_at(self, row: int) -> Placement | None:
         node_id, shape = self._fleet.node_at(row).profile.node_id, self._shape
@@ -148,7 +148,7 @@ class Search:
         fleet, ranking = self._fleet, self._ranking
         rows = slice(0, fleet.rows)
         room = has_room(fleet, self._shape, rows)
-        if (trusted := exposed(fleet, self._shape, rows, able=ranking.bands >= 0)) is not None:
+        if (trusted := within_exposure(fleet, self._shape, rows, able=ranking.bands >= 0)) is not None:
             room &= trusted
         avoided = fleet.get(self._shape.avoid_node)
         if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided.row] >= 0):
@@ -183,10 +183,10 @@ class Search:
             scores.clear()
             missing = rows
         if missing:
-            scores.update(zip(missing, scored(self._fleet, self._shape, missing), strict=True))
+            scores.update(zip(missing, list_scores(self._fleet, self._shape, missing), strict=True))
 
 
-def scored(fleet: Fleet, shape: Shape, rows: list[int]) -> list[tuple[float, dict[str, float]]]:
+def list_scores(fleet: Fleet, shape: Shape, rows: list[int]) -> list[tuple[float, dict[str, float]]]:
     """The score of each row and its terms, as plain numbers for display."""
     terms = score(fleet, shape, np.array(rows, np.intp))
     columns = [column.astype(np.float64).round(3).tolist() for column in terms.values()]
@@ -222,7 +222,7 @@ def _ranking(fleet: Fleet, shape: Shape) -> Ranking:
 
 def _repair(fleet: Fleet, shape: Shape, ranking: Ranking) -> bool:
     """Update a ranking at the rows that changed; False if too much has changed."""
-    changed = fleet.changed_since(ranking.version)
+    changed = fleet.rows_changed_since(ranking.version)
     if changed is None:
         return False
     if joined := fleet.rows - ranking.bands.size:

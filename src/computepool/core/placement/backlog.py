@@ -143,7 +143,7 @@ class Backlog:
         self._queue.insert(job)
         return True
 
-    def unfinished(self, fleet: Fleet) -> bool:
+    def can_take_more(self, fleet: Fleet) -> bool:
         """Whether another `take` could place jobs now: the last one stopped at a limit, or capacity was freed since."""
         oldest = next(iter(self._parked.values()), None)
         if oldest is not None and oldest.parked_at != fleet.supply:

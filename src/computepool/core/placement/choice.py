@@ -34,7 +34,7 @@ def is_open(*, able: int, proven: int, similar: int, everybody: int) -> bool:
     return able * NARROWED_MAX >= (similar if proven >= CHOICE_MIN else everybody)
 
 
-def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
+def is_chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
     """Whether the pool chooses who runs this shape. The submitter's own nodes do not count."""
     rows = slice(0, fleet.rows)
     able = could_run(fleet, shape, rows) & affordable(fleet, shape, rows)

@@ -24,7 +24,7 @@ from computepool.core.placement.allocator import eligible
 from computepool.core.placement.gates import GATES, Verdicts, cheapest, ram_needed
 from computepool.core.pythons import any_version, commonest
 from computepool.core.resources import Requirements, Shape
-from computepool.core.words import cores, counted, memory_size
+from computepool.core.words import cores, memory_size, pluralize
 
 #: Nobody reads more advice than this.
 CHANGES_MAX = 5
@@ -101,13 +101,13 @@ def _best(fleet: Fleet, found: Iterator[tuple[_Step, ...]]) -> tuple[Change, ...
 
 
 def _singles(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_Step, ...]]:
-    for gate, fails in _failing_just(1, verdicts).items():
+    for gate, fails in _rows_failing(1, verdicts).items():
         for step in _steps(gate, fleet, shape, rows=verdicts.rows[fails]):
             yield (step,)
 
 
 def _pairs(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_Step, ...]]:
-    failed = _failing_just(2, verdicts)
+    failed = _rows_failing(2, verdicts)
     for first, second in permutations(failed, 2):
         rows = verdicts.rows[failed[first] & failed[second]]
         for step in _steps(first, fleet, shape, rows=rows):
@@ -121,7 +121,7 @@ def _steps(gate: str, fleet: Fleet, shape: Shape, *, rows: Rows) -> list[_Step]:
     return _RELAX[gate](fleet, shape, rows) if rows.size else []
 
 
-def _failing_just(count: int, verdicts: Verdicts) -> dict[str, Mask]:
+def _rows_failing(count: int, verdicts: Verdicts) -> dict[str, Mask]:
     """For each gate that can be relaxed, the rows that fail it, among those that fail exactly `count` gates."""
     candidates = verdicts.failures() == count
     return {gate: ~verdicts.now[gate] & candidates for gate in _RELAX if gate in verdicts.now}
@@ -142,7 +142,7 @@ def _less(gate: str, need: str, shape: Shape, *, after: int, before: int | None 
     before = getattr(shape.requirements, need) if before is None else before
     if not 0 < after < before:
         return []
-    return [_step(gate, _words(need, before, after), shape, cost=_given_up(before, after), **{need: after}, **same)]
+    return [_step(gate, _words(need, before, after), shape, cost=_reduction(before, after), **{need: after}, **same)]
 
 
 def _less_ram(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
@@ -158,8 +158,8 @@ def _smaller_gpu(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     steps = _less("gpu", "vram_mb", shape, after=after)
     most = _cards_at_once(fleet, needs, rows)
     if 0 < most < count:
-        words = f"gpus {count} → {most}", f"with {counted(most, 'GPU')}"
-        steps.append(_step("gpu", words, shape, cost=_given_up(count, most), gpus=most))
+        words = f"gpus {count} → {most}", f"with {pluralize(most, 'GPU')}"
+        steps.append(_step("gpu", words, shape, cost=_reduction(count, most), gpus=most))
     return [*steps, _without_gpu("gpu", shape)]
 
 
@@ -260,7 +260,7 @@ def _higher_ceiling(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     after = round_up(offer.price)
     change = f"max-price {format_credits(before)} → {format_credits(after)}"
     clause = f"with --max-price {format_credits(after)}"
-    return [_Step("price", change, clause, replace(shape, ceiling=after), _given_up(after, before))]
+    return [_Step("price", change, clause, replace(shape, ceiling=after), _reduction(after, before))]
 
 
 def _without_labels(_fleet: Fleet, shape: Shape, _rows: Rows) -> list[_Step]:
@@ -320,7 +320,7 @@ def _most(column: NDArray[np.int32], rows: Rows) -> int:
     return amount // _STEP * _STEP if amount >= _STEP else amount
 
 
-def _given_up(before: int, after: int) -> float:
+def _reduction(before: int, after: int) -> float:
     return 1 - after / max(before, 1)
 
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord
 from computepool.core.placement import gate_messages
-from computepool.core.placement.allocator import score_bands, scored
+from computepool.core.placement.allocator import list_scores, score_bands
 from computepool.core.placement.counterfactual import Change, changes
 from computepool.core.placement.gates import Verdicts, cheapest, judge
 from computepool.core.resources import NodeProfile, Shape
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 
 #: Queued shapes explained to a node's owner, those with the most jobs first.
 SHAPES_EXPLAINED_MAX = 200
@@ -115,13 +115,13 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         nodes=len(fleet),
         eligible_now=eligible_now,
         able=int(np.count_nonzero(verdicts.ever())),
-        gates=tuple(_reports(named(fleet, shape), verdicts)),
+        gates=tuple(_reports(with_node_names(fleet, shape), verdicts)),
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
     return replace(explanation, sentence=_sentence(fleet, shape, explanation, verdicts=verdicts))
 
 
-def named(fleet: Fleet, shape: Shape) -> Shape:
+def with_node_names(fleet: Fleet, shape: Shape) -> Shape:
     """The shape with names of nodes next to or in place of their ids, for wording only."""
     needs = shape.requirements
     if not needs.node and not needs.exclude_nodes:
@@ -146,7 +146,7 @@ def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
     order = np.lexsort((fleet.table.last_used[verdicts.rows], -bands.astype(np.int32), failures))[:limit]
     rows = verdicts.rows[order].tolist()
     passed = [row for row, failed in zip(rows, failures[order].tolist(), strict=True) if not failed]
-    scores = dict(zip(passed, scored(fleet, shape, passed), strict=True))
+    scores = dict(zip(passed, list_scores(fleet, shape, passed), strict=True))
     result = []
     for position, row in zip(order.tolist(), rows, strict=True):
         score, terms = scores.get(row, (0.0, {}))
@@ -174,7 +174,7 @@ def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> lis
         reason = "; ".join(gate.text for gate in failed)
         result.append(
             ShapeVerdict(
-                shape=gate_messages.describe(named(fleet, shape).requirements),
+                shape=gate_messages.describe(with_node_names(fleet, shape).requirements),
                 queued=queued,
                 ok=not failed,
                 failed=failed,
@@ -200,7 +200,7 @@ def _failed_gates(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: i
     return tuple(
         FailedGate(
             gate=gate,
-            need=gate_messages.need(gate, named(fleet, shape)),
+            need=gate_messages.need(gate, with_node_names(fleet, shape)),
             have=gate_messages.have(gate, fleet, shape, row=int(verdicts.rows[position])),
             busy=bool(verdicts.idle[gate][position]),
         )
@@ -214,7 +214,7 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
     if not nodes:
         return "Waiting: no node is connected."
     if why.eligible_now:
-        return f"Can start now on {why.eligible_now} of {counted(nodes, 'node')}."
+        return f"Can start now on {why.eligible_now} of {pluralize(nodes, 'node')}."
     host = _named_host(verdicts)
     if host is None:
         reason = _reason(fleet, shape, why, verdicts=verdicts)
@@ -226,16 +226,16 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
 def _reason(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> str:
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change, able=why.able)
-    words = [_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits]
-    blame = " and ".join([*words, *_left_out(named(fleet, shape), culprits, verdicts=verdicts)])
+    words = [_blame(fleet, with_node_names(fleet, shape), report, verdicts=verdicts) for report in culprits]
+    blame = " and ".join([*words, *_explain_others(with_node_names(fleet, shape), culprits, verdicts=verdicts)])
     if all(report.failing == report.failing_even_if_idle for report in culprits):
         # The blame is permanent for some nodes; for the others, the job only has to wait.
         blame = "; ".join([*_able_but(fleet, verdicts), blame])
     if change:
-        return f"{blame}; {change.clause} it could start now on {counted(change.nodes, 'node')}"
+        return f"{blame}; {change.clause} it could start now on {pluralize(change.nodes, 'node')}"
     if why.able:
         able = [fleet.node_at(row) for row in verdicts.rows[verdicts.ever()][:_EXAMINED_MAX].tolist()]
-        who = "it could run this" if why.nodes == 1 else f"{counted(why.able, 'node')} could run it"
+        who = "it could run this" if why.nodes == 1 else f"{pluralize(why.able, 'node')} could run it"
         return f"{blame}; {who} once {_once(culprits[0].gate, able) or 'free'}"
     return blame
 
@@ -267,13 +267,13 @@ def _once(gate: str, nodes: Sequence[NodeRecord]) -> str:
     if gate == _PRICE:
         return "the price moves"
     if gate == _AVAILABLE:
-        return gate_messages.rested(nodes)
+        return gate_messages.describe_remedy(nodes)
     return "free" if gate in _FILLED else ""
 
 
-def _left_out(shape: Shape, culprits: Sequence[GateReport], *, verdicts: Verdicts) -> Iterable[str]:
+def _explain_others(shape: Shape, culprits: Sequence[GateReport], *, verdicts: Verdicts) -> Iterable[str]:
     """Why most of the other nodes do not take it: those that pass the blamed gates, and that waiting would not help."""
-    full, away = _occupied(verdicts)
+    full, away = _full_and_away(verdicts)
     left = ~(verdicts.ever() & (full | away))
     for report in culprits:
         left &= verdicts.now[report.gate]
@@ -283,10 +283,10 @@ def _left_out(shape: Shape, culprits: Sequence[GateReport], *, verdicts: Verdict
     gate = max(failing, key=lambda gate: failing[gate])
     if failing[gate]:
         total = verdicts.rows.size
-        yield gate_messages.failing(gate, shape, count=failing[gate], total=total, busy=False)
+        yield gate_messages.describe_failing(gate, shape, count=failing[gate], total=total, busy=False)
 
 
-def _occupied(verdicts: Verdicts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _full_and_away(verdicts: Verdicts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """The nodes that are full, and the nodes that are away."""
     full = np.zeros(verdicts.rows.size, np.bool_)
     for gate in _FILLED & verdicts.now.keys():
@@ -296,12 +296,12 @@ def _occupied(verdicts: Verdicts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
 def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
     """The able nodes, and why they do not run it now: first those that are full."""
-    able, (full, away) = verdicts.ever(), _occupied(verdicts)
+    able, (full, away) = verdicts.ever(), _full_and_away(verdicts)
     for mask, words in ((able & full & ~away, "busy"), (able & away, "")):
         nodes = [fleet.node_at(row) for row in verdicts.rows[mask].tolist()]
         if nodes:
             names = " and ".join(sorted(node.profile.name for node in nodes[:_NAMED_MAX]))
-            who = names if len(nodes) <= _NAMED_MAX else counted(len(nodes), "node")
+            who = names if len(nodes) <= _NAMED_MAX else pluralize(len(nodes), "node")
             state = words or gate_messages.rest_words(nodes[:_EXAMINED_MAX])
             yield f"{who} {'is' if len(nodes) == 1 else 'are'} {state}"
 
@@ -310,14 +310,14 @@ def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts
     if report.gate == _PRICE and report.passing_without:
         alone = ~verdicts.now[_PRICE] & (verdicts.failures() == 1)
         offer = cheapest(fleet, shape, verdicts.rows[alone])
-        return gate_messages.priced_out(shape, offer)
+        return gate_messages.describe_price(shape, offer)
     if report.gate == _AVAILABLE:
         away = [fleet.node_at(row) for row in verdicts.rows[~verdicts.now[_AVAILABLE]].tolist()]
-        return gate_messages.resting(away, total=verdicts.rows.size)
+        return gate_messages.describe_resting(away, total=verdicts.rows.size)
     if report.gate == _NODE and report.failing == verdicts.rows.size:
         return f"{shape.requirements.node} is not connected"
     busy = report.failing > report.failing_even_if_idle
-    return gate_messages.failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
+    return gate_messages.describe_failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
 
 
 def _culprits(gates: Sequence[GateReport], change: Change | None, *, able: int) -> list[GateReport]:

@@ -79,13 +79,13 @@ def have(gate: str, fleet: Fleet, shape: Shape, *, row: int) -> str:
     return WORDS[gate].have(fleet, fleet.node_at(row), shape)
 
 
-def failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> str:
+def describe_failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> str:
     """`31 of 40 nodes have less than 24 GB of free VRAM`."""
     words = WORDS[gate].fail(shape, busy)
-    return _refusing(words, count, total) if gate in RULE_WORDS else _of_nodes(words, count, total)
+    return _describe_refusal(words, count, total) if gate in RULE_WORDS else _of_nodes(words, count, total)
 
 
-def resting(nodes: Sequence[NodeRecord], *, total: int) -> str:
+def describe_resting(nodes: Sequence[NodeRecord], *, total: int) -> str:
     """For nodes that take no jobs: `2 of 3 nodes are paused`."""
     return _of_nodes(f"are {rest_words(nodes)}", len(nodes), total)
 
@@ -95,7 +95,7 @@ def rest_words(nodes: Iterable[NodeRecord]) -> str:
     return any_of({(node.rest or NodeStatus.OFFLINE).label for node in nodes})
 
 
-def rested(nodes: Iterable[NodeRecord]) -> str:
+def describe_remedy(nodes: Iterable[NodeRecord]) -> str:
     """What nodes that take no jobs must become to take some."""
     found = {node.rest or NodeStatus.OFFLINE for node in nodes}
     return _RESTED.get(found.pop(), "available") if len(found) == 1 else "available"
@@ -121,7 +121,7 @@ def _of_host(gate: str, fleet: Fleet, shape: Shape, *, row: int, busy: bool) -> 
     if has.startswith(_ITS_OWNER):
         return f"{name}'s owner {has.removeprefix(_ITS_OWNER)}"
     if gate == "price":
-        return f"{priced_at_most(shape)}, and the price of {name} is {has}"
+        return f"{describe_ceiling(shape)}, and the price of {name} is {has}"
     if gate == "available":
         return f"{name} is {has}"
     return f"{name} {_singular(WORDS[gate].fail(shape, busy))}"
@@ -147,7 +147,7 @@ def _every(total: int) -> str:
     return "both" if total == _BOTH else f"all {total}"
 
 
-def _refusing(words: str, count: int, total: int) -> str:
+def _describe_refusal(words: str, count: int, total: int) -> str:
     """Decisions of owners are stated as such, not as deficiencies of the machine."""
     if total == 1:
         return f"the owner's rules refuse {words}"
@@ -231,14 +231,14 @@ def per_hour(amount: int) -> str:
     return f"{format_credits(amount)}/h"
 
 
-def priced_out(shape: Shape, offer: Offer | None) -> str:
+def describe_price(shape: Shape, offer: Offer | None) -> str:
     """Why only the price prevents a start, given the cheapest offer."""
     if offer is None:
         return "the owners of the nodes that fit want more than the spot price pays"
-    return f"{priced_at_most(shape)}, and the price is {per_hour(round_up(offer.price))} in {offer.zone}"
+    return f"{describe_ceiling(shape)}, and the price is {per_hour(round_up(offer.price))} in {offer.zone}"
 
 
-def priced_at_most(shape: Shape) -> str:
+def describe_ceiling(shape: Shape) -> str:
     return f"it pays at most {per_hour(shape.ceiling)}" if shape.ceiling else "it pays nothing"
 
 

@@ -142,7 +142,7 @@ def _gpu_lent(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 def _or_trusted(fleet: Fleet, shape: Shape, rows: Rows, *, mask: Mask) -> Mask:
     mask |= fleet.table.trusts_everyone[rows]
-    mask |= fleet.owned_by(shape.account, rows)
+    mask |= fleet.owner_mask(shape.account, rows)
     if trusting := fleet.rows_trusting(shape.account):
         mask |= _match_nodes(fleet, trusting, rows)
     return mask
@@ -163,7 +163,7 @@ def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask 
     verdicts = np.array(fleet.rulebook.verdicts(aspect, Demand.of(shape.account, shape.requirements)), np.bool_)
     if verdicts.all():
         return None
-    mask: Mask = verdicts[fleet.table.rules[rows]] | fleet.owned_by(shape.account, rows)
+    mask: Mask = verdicts[fleet.table.rules[rows]] | fleet.owner_mask(shape.account, rows)
     return mask
 
 
@@ -173,7 +173,7 @@ def _submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None
         return None
     least = np.array(fleet.rulebook.scores_min(), np.float64)
     passed = least <= fleet.submitter_score(shape.account)
-    mask: Mask = passed[fleet.table.rules[rows]] | fleet.owned_by(shape.account, rows)
+    mask: Mask = passed[fleet.table.rules[rows]] | fleet.owner_mask(shape.account, rows)
     return mask
 
 
@@ -187,7 +187,7 @@ def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     paid = side.met[rows]
     if allowed is not None:
         paid = paid & allowed[side.classes[rows]]
-    return paid | fleet.owned_by(shape.account, rows)
+    return paid | fleet.owner_mask(shape.account, rows)
 
 
 def meets_floor(fleet: Fleet, node: NodeRecord) -> bool:
@@ -201,11 +201,11 @@ def _newcomer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if not fleet.newcomers:
         return None
     mask: Mask = ~fleet.table.newcomer[rows] | (fleet.owners.newcomer_jobs[fleet.table.owner[rows]] == 0)
-    mask |= fleet.owned_by(shape.account, rows)
+    mask |= fleet.owner_mask(shape.account, rows)
     return mask
 
 
-def exposed(fleet: Fleet, shape: Shape, rows: Rows, *, able: Mask) -> Mask | None:
+def within_exposure(fleet: Fleet, shape: Shape, rows: Rows, *, able: Mask) -> Mask | None:
     """The rows whose owners may hold the value of this job in addition to what their nodes hold already.
 
     A job worth more than the cap of every able owner goes to one who holds nothing else, so that a pool of newcomers can
@@ -218,7 +218,7 @@ def exposed(fleet: Fleet, shape: Shape, rows: Rows, *, able: Mask) -> Mask | Non
     room = exposure.value + value <= exposure.caps
     if room.all():
         return None
-    owners, own = fleet.table.owner[rows], fleet.owned_by(shape.account, rows)
+    owners, own = fleet.table.owner[rows], fleet.owner_mask(shape.account, rows)
     if not (able & (exposure.caps >= value)[owners] & ~own).any():
         room |= exposure.value == 0
     mask: Mask = room[owners] | own
@@ -229,16 +229,16 @@ def _integrity(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """A node banned for wrong results runs only its owner's jobs."""
     if not fleet.banned:
         return None
-    return ~fleet.table.banned[rows] | fleet.owned_by(shape.account, rows)
+    return ~fleet.table.banned[rows] | fleet.owner_mask(shape.account, rows)
 
 
 def _other_owner(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """Only an owner who has not reported a result may confirm it."""
-    return all_of(~fleet.owned_by(owner, rows) for owner in shape.avoid_owners)
+    return all_of(~fleet.owner_mask(owner, rows) for owner in shape.avoid_owners)
 
 
-#: In the order in which people read them. `avoid` (`avoided_row`) and `exposure` (`exposed`) are not here, because their
-#: verdict on one node depends on the other nodes.
+#: In the order in which people read them. `avoid` (`avoided_row`) and `exposure` (`within_exposure`) are not here, because
+#: their verdict on one node depends on the other nodes.
 GATES: tuple[Gate, ...] = (
     Gate("available", now=lambda fleet, _shape, rows: fleet.table.available[rows]),
     Gate("cores", idle=_enough("cpu_total", "cpu_milli"), now=_enough("cpu_free", "cpu_milli")),
@@ -275,22 +275,22 @@ GATES: tuple[Gate, ...] = (
 
 def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """The rows that could run the shape if they were online and idle."""
-    return _passing(fleet.table.live[rows].copy(), (gate.idle for gate in GATES), fleet, shape=shape, rows=rows)
+    return _apply(fleet.table.live[rows].copy(), (gate.idle for gate in GATES), fleet, shape=shape, rows=rows)
 
 
 def affordable(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """The rows that currently agree to the price and accept the submitter's score."""
     tests = (_price, _submitter_reputation)
-    return _passing(np.ones_like(fleet.table.live[rows]), tests, fleet, shape=shape, rows=rows)
+    return _apply(np.ones_like(fleet.table.live[rows]), tests, fleet, shape=shape, rows=rows)
 
 
 def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """The rows that pass every `now` gate: they take work, have enough free, and agree to the price."""
     tests = (gate.now for gate in _MOVING_GATES)
-    return _passing(fleet.table.available[rows].copy(), tests, fleet, shape=shape, rows=rows)
+    return _apply(fleet.table.available[rows].copy(), tests, fleet, shape=shape, rows=rows)
 
 
-def _passing(mask: Mask, tests: Iterable[Test | None], fleet: Fleet, *, shape: Shape, rows: Rows) -> Mask:
+def _apply(mask: Mask, tests: Iterable[Test | None], fleet: Fleet, *, shape: Shape, rows: Rows) -> Mask:
     for test in tests:
         if test is not None and (passed := test(fleet, shape, rows)) is not None:
             mask &= passed
@@ -337,7 +337,7 @@ def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> V
             verdicts.idle[gate.name] = np.ones_like(passed) if idle is None or not gate.idle else idle
     avoided = avoided_row(fleet, shape)
     relative = {
-        "exposure": exposed(fleet, shape, rows, able=could_run(fleet, shape, rows)),
+        "exposure": within_exposure(fleet, shape, rows, able=could_run(fleet, shape, rows)),
         "avoid": None if avoided is None else rows != avoided,
     }
     for name, passed in relative.items():

@@ -61,7 +61,7 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     now = verdicts.failures() == 0
     agrees = verdicts.now.get("price", np.ones(able.size, np.bool_))
     rows = verdicts.rows[able]
-    networked, python = (_passing(verdicts, gate) for gate in ("network", "python"))
+    networked, python = (_count_passing(verdicts, gate) for gate in ("network", "python"))
     if not rows.size:
         return Outlook(nodes=len(fleet), groups=(), networked=networked, python=python)
     kinds = _kinds(fleet, shape, rows)
@@ -81,7 +81,7 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     return Outlook(nodes=len(fleet), groups=tuple(groups), awake=awake, networked=networked, python=python)
 
 
-def _passing(verdicts: Verdicts, gate: str) -> int | None:
+def _count_passing(verdicts: Verdicts, gate: str) -> int | None:
     """The number of nodes that pass a gate; None if the gate does not concern the job."""
     passed = verdicts.now.get(gate)
     return None if passed is None else int(np.count_nonzero(passed))
@@ -90,7 +90,7 @@ def _passing(verdicts: Verdicts, gate: str) -> int | None:
 def _kinds(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """A small number for each row: equal if the rows make the same offer, odd if they are the submitter's own."""
     classes = fleet.prices.side(cards=cards_needed(shape.requirements)).classes[rows]
-    kinds: NDArray[np.intp] = classes * 2 + fleet.owned_by(shape.account, rows)
+    kinds: NDArray[np.intp] = classes * 2 + fleet.owner_mask(shape.account, rows)
     return kinds
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from computepool.core.fleet.node_record import cards_needed
 from computepool.core.resources import Requirements
-from computepool.core.words import counted, memory_size
+from computepool.core.words import memory_size, pluralize
 
 #: Names in one list.
 NAMES_MAX = 1_000
@@ -105,7 +105,7 @@ ASPECTS: dict[str, Aspect] = {
     "gpu": Aspect(lambda r, d: r.gpus or not d.gpus, lambda *_: "its owner takes no jobs with a GPU"),
     "minutes": Aspect(
         lambda r, d: _within(r.minutes_max, d.minutes),
-        lambda r, _: f"its owner takes jobs of at most {counted(r.minutes_max or 0, 'minute')}",
+        lambda r, _: f"its owner takes jobs of at most {pluralize(r.minutes_max or 0, 'minute')}",
     ),
     "ram": Aspect(
         lambda r, d: _within(r.ram_mb_max, d.ram_mb),

@@ -54,11 +54,11 @@ class Outcomes:
 
     def score(self, now_ms: int) -> float:
         """The cautious mean at this moment, from 0 to 1."""
-        return score_of(*self.faded(now_ms))
+        return score_of(*self.fade(now_ms))
 
-    def faded(self, now_ms: int) -> tuple[int, int]:
+    def fade(self, now_ms: int) -> tuple[int, int]:
         """S and F at this moment."""
-        return faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
+        return fade(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
 
 
 def score_of(success: int, failure: int) -> float:
@@ -77,7 +77,7 @@ def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
     return _scale(success, keep), _grow(failure, keep)
 
 
-def faded(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
+def fade(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
     """S and F after `quiet_ms` without outcomes. A clock that was set back fades nothing."""
     quiet_ms = max(0, quiet_ms)
     return (_fade(success, quiet_ms, SUCCESS_HALF_LIFE_MS), _fade(failure, quiet_ms, FAILURE_HALF_LIFE_MS))

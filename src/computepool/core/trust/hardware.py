@@ -84,7 +84,7 @@ class Truth:
 UNKNOWN = Truth()
 
 
-def bounded(scores: Scores, claims: Sequence[str]) -> tuple[Scores, tuple[str, ...]]:
+def clip(scores: Scores, claims: Sequence[str]) -> tuple[Scores, tuple[str, ...]]:
     """The scores clipped to what is possible, and a sentence for each impossible one. Impossible cards become unmeasured."""
     notes = []
     values: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def _is_within(tier: str, claim: str) -> bool:
     return speed_of(tier) <= speed_of(claim) and TIER_GFLOPS[tier] <= TIER_GFLOPS[claim]
 
 
-def allowed_by_speed(tier: str, slowdown: float) -> int:
+def allowed_score(tier: str, slowdown: float) -> int:
     """The GFLOPS, or score of a core, that run times `slowdown` times longer than on other nodes of the tier allow."""
     if any(tier == name for name, _ in CPU_CLASSES):
         return int(_typical(tier) / slowdown)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.jobs.lifecycle import NODE_FAULTS
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import violations
@@ -84,7 +84,7 @@ class Reputation(Outcomes):
     cleared_at_ms: int = 0  #: when it last passed a probation
     banned_at_ms: int = 0  #: 0 if it is not banned
 
-    def banned(self, now_ms: int) -> bool:
+    def is_banned(self, now_ms: int) -> bool:
         """Whether it is excluded from external jobs. A ban does not expire."""
         return 0 < self.banned_at_ms <= now_ms
 
@@ -122,7 +122,7 @@ def update(before: Reputation, outcome: ReputationEvent, *, times: int = 1) -> R
     if not weight.quarters or (lost and before.lost_at_ms == at_ms):
         return before
     good, times = weight.success, 1 if lost else times
-    success, failure = before.faded(at_ms)
+    success, failure = before.fade(at_ms)
     for _ in range(times):
         success, failure = weigh(success, failure, weight)
     fresh = outcome.evidence is not Evidence.CONFIRMED  # counted before, when it was accepted
@@ -253,7 +253,7 @@ def cool_off_ms(faults: int, *, limit: int, base_ms: int, max_ms: int) -> int:
     """How long a node cools off after consecutive faults. Doubles with each fault; 0 below the limit."""
     if faults < limit:
         return 0
-    return doubled(base_ms, faults - limit, most=max_ms)
+    return double(base_ms, faults - limit, most=max_ms)
 
 
 # events
@@ -333,12 +333,12 @@ def read(event: Mapping[str, object], *, owner: str) -> ReputationEvent | None:
     return ReputationEvent(node_id, evidence, at_ms, own, by, old=bool(data.get(_OLD)), refuters=refuters)
 
 
-def refuted_by(refuters: Iterable[str], *, submitter: str, old: bool) -> str:
+def refutation_data(refuters: Iterable[str], *, submitter: str, old: bool) -> str:
     """The data of a violation event. `refuters`: the accounts whose nodes got the other result."""
     return json.dumps({_REFUTERS: sorted(refuters), _SUBMITTER: submitter, _OLD: old})
 
 
-def counted_once(events: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
+def without_repeats(events: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
     """The events without those about a job's success whose accepted attempt was already counted, as verified or narrow.
 
     Both events are written in one transaction, the job's success last. So nothing is remembered for long, and reading the

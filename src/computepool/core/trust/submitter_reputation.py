@@ -60,7 +60,7 @@ class SubmitterEvent:
 
 def update(before: SubmitterReputation, run: SubmitterEvent, *, times: int = 1) -> SubmitterReputation:
     """The reputation after `times` equal events."""
-    success, failure = before.faded(run.at_ms)
+    success, failure = before.fade(run.at_ms)
     for _ in range(times):
         success, failure = weigh(success, failure, WEIGHTS[run.outcome])
     return replace(

@@ -14,7 +14,7 @@ from functools import partial
 from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.core.retention import ArtifactReference, KeepRules, is_over, kept_until_ms
+from computepool.core.retention import ArtifactReference, KeepRules, find_end_ms, is_over
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.rows import KeptJob, KeptReference
 from computepool.hub.artifacts.storage.base import Stored
@@ -77,7 +77,7 @@ def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[str]:
 
 def until_ms(hub: Hub, row: KeptReference) -> int | None:
     """Until when a reference keeps its artifact; None: not known yet."""
-    return kept_until_ms(_facts(row), _rules(hub, row))
+    return find_end_ms(_facts(row), _rules(hub, row))
 
 
 def _facts(row: KeptReference) -> ArtifactReference:

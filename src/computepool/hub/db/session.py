@@ -26,7 +26,7 @@ from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.errors import Unavailable
 from computepool.core.trust.reputation import Reputation
 from computepool.core.trust.submitter_reputation import SubmitterReputation
@@ -282,7 +282,7 @@ class Store:
 
     def _pause(self, tries: int) -> None:
         share = self._clock.entropy(1)[0] / 256
-        time.sleep(share * doubled(_PAUSE_MS, tries - 1, most=1_000) / 1_000)
+        time.sleep(share * double(_PAUSE_MS, tries - 1, most=1_000) / 1_000)
 
     def _transact_once(self, batch: Sequence[_Write], *, isolated: bool) -> list[Commit]:
         now_ms, xid, commit = self._clock.now_ms(), None, Commit()

@@ -17,7 +17,7 @@ def shape_of(
 ) -> Shape:
     """`avoid_owners`: separated by commas, as stored. `pinned`: the host where it asked to resume; `own`: its submitter's."""
     return Shape(
-        requirements.pinned_to(pinned, own=own) if pinned else requirements,
+        requirements.pin_to(pinned, own=own) if pinned else requirements,
         account,
         avoid_node=avoid_node,
         ceiling=ceiling,

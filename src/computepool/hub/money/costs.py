@@ -11,7 +11,7 @@ from computepool.core.money import bills
 from computepool.core.money.bills import Bill
 from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.core.money.pricing import PriceTable, Zone, billed_ms, charge_of
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
@@ -165,7 +165,7 @@ def _unsettled_sentence(money: JobMoney) -> str:
 def _unpaid_sentence(tries: int) -> str:
     if not tries:
         return ""
-    return f" {counted(tries, 'other attempt', 'other attempts')} cost nothing: only results that count are paid for."
+    return f" {pluralize(tries, 'other attempt', 'other attempts')} cost nothing: only results that count are paid for."
 
 
 def _to_owner(money: JobMoney, account_id: str) -> CostView:

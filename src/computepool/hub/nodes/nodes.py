@@ -63,7 +63,7 @@ def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: Nod
     stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
     in_force = rules.truthful(profile.capacity(), found)
     described = replace(profile.node_profile(node_id=row.id, owner=row.account_id), capacity=in_force)
-    status = node_status.of_node(hub, row, described, banned=known.banned(hub.now_ms()), shared=background.shared)
+    status = node_status.of_node(hub, row, described, banned=known.is_banned(hub.now_ms()), shared=background.shared)
     return NodeView.from_attributes(
         row,
         owner=row.account_id,

@@ -24,7 +24,7 @@ import httpx2
 import psutil
 
 from computepool.core import network
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.network import Address
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -263,5 +263,5 @@ def _disable_if_dead(
 
 def _retry_ms(settings: Settings, tries: int, *, jitter: float) -> int:
     """Pause of the whole webhook. It doubles with each failure; jitter spreads the calls to a receiver that comes back."""
-    full_s = doubled(settings.webhook_retry_base_s, tries - 1, most=settings.webhook_retry_max_s)
+    full_s = double(settings.webhook_retry_base_s, tries - 1, most=settings.webhook_retry_max_s)
     return int(full_s * 1000 * (0.5 + jitter / 2))

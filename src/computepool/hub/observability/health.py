@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from computepool.core.errors import ComputePoolError
 from computepool.core.fleet.node_status import NodeStatus
-from computepool.core.words import byte_size, counted
+from computepool.core.words import byte_size, pluralize
 from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
@@ -99,7 +99,7 @@ def _ago(ms: int) -> str:
     """A length of time in a person's words."""
     for unit_ms, word in ((_DAY_MS, "day"), (_HOUR_MS, "hour"), (_MINUTE_MS, "minute")):
         if ms >= unit_ms:
-            return counted(ms // unit_ms, word)
+            return pluralize(ms // unit_ms, word)
     return f"{max(0, ms) // 1000} s"
 
 
@@ -114,7 +114,7 @@ def _queue(hub: Hub, known: Vitals) -> HealthPart:
     if not known.queued:
         return _part("queue", "No job waits for a node.", values={"queued": 0})
     age_ms = max(0, hub.now_ms() - (known.oldest_queued_ms or 0))
-    sentence = f"{counted(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {_ago(age_ms)}."
+    sentence = f"{pluralize(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {_ago(age_ms)}."
     todo = ""
     if not len(hub.nodes.registry):
         todo = "No node is online; start one, or lend a machine."
@@ -131,7 +131,7 @@ def _nodes(hub: Hub, known: Vitals) -> HealthPart:
     found = Counter(registry.status(session, hub.now_ms()) for session in registry.sessions)
     values |= {status.value: count for status, count in found.items()}
     listed = ", ".join(f"{found[status]} {status.label}" for status in NodeStatus if found[status])
-    sentence = f"{online} of {counted(known.nodes, 'node')} {'is' if online == 1 else 'are'} online"
+    sentence = f"{online} of {pluralize(known.nodes, 'node')} {'is' if online == 1 else 'are'} online"
     sentence += f": {listed}." if listed else "."
     if known.hubs_live <= 1 and not online:
         todo = "Start an agent (`pool node start`), and check that nodes can reach this hub's address."
@@ -166,9 +166,9 @@ def _versions(_hub: Hub, known: Vitals) -> HealthPart:
 
 
 def _hubs(_hub: Hub, known: Vitals) -> HealthPart:
-    sentence, todo = f"{counted(max(1, known.hubs_live), 'hub serves', 'hubs serve')} this pool.", ""
+    sentence, todo = f"{pluralize(max(1, known.hubs_live), 'hub serves', 'hubs serve')} this pool.", ""
     if known.hubs_dead:
-        sentence = f"{counted(known.hubs_dead, 'hub')} of this database disappeared without shutting down."
+        sentence = f"{pluralize(known.hubs_dead, 'hub')} of this database disappeared without shutting down."
         todo = "Start them again unless they are meant to be down; the others have taken over their work."
     return _part("hubs", sentence, todo=todo, values={"live": known.hubs_live, "dead": known.hubs_dead})
 
@@ -186,12 +186,12 @@ def _webhooks(_hub: Hub, known: Vitals) -> HealthPart:
 def _payouts(hub: Hub, known: Vitals) -> HealthPart:
     values = {"waiting": known.payouts_waiting, "unknown": known.payouts_unknown}
     if known.payouts_unknown:
-        sentence = f"The bank's answer to {counted(known.payouts_unknown, 'payout')} was lost."
+        sentence = f"The bank's answer to {pluralize(known.payouts_unknown, 'payout')} was lost."
         todo = "The hub keeps asking; if that lasts, check the bank's own list (`pool payouts list --all`)."
         return _part("payouts", sentence, todo=todo, values=values)
     if not known.payouts_waiting:
         return _part("payouts", "No payout waits for an administrator.", values=values)
-    sentence = f"{counted(known.payouts_waiting, 'payout waits', 'payouts wait')} for an administrator."
+    sentence = f"{pluralize(known.payouts_waiting, 'payout waits', 'payouts wait')} for an administrator."
     state = _waiting_state(hub, known.oldest_payout_ms)
     return _part("payouts", sentence, todo="Approve or reject: `pool payouts list --all`.", state=state, values=values)
 
@@ -201,7 +201,7 @@ def _approvals(hub: Hub, known: Vitals) -> HealthPart:
     waiting = known.approvals + known.payouts_waiting
     if not waiting:
         return _part("approvals", "No request waits for an administrator.", values={"waiting": 0})
-    sentence = f"{counted(waiting, 'request waits', 'requests wait')} for an administrator."
+    sentence = f"{pluralize(waiting, 'request waits', 'requests wait')} for an administrator."
     state = _waiting_state(hub, known.oldest_approval_ms, known.oldest_payout_ms)
     todo = "Approve or reject: `pool approvals list`."
     return _part("approvals", sentence, todo=todo, state=state, values={"waiting": waiting})

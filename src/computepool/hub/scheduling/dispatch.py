@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.money.market import Offer
-from computepool.core.placement.choice import chosen_by_pool
+from computepool.core.placement.choice import is_chosen_by_pool
 from computepool.core.placement.exploration import Explorer
 from computepool.core.placement.gates import could_run, still_agreed
 from computepool.core.resources import Shape
@@ -93,7 +93,7 @@ class Dispatcher:
         """Place what can be placed. True if another round may place more."""
         places = self._choose()
         if not places:
-            return self._backlog.unfinished(self._fleet)
+            return self._backlog.can_take_more(self._fleet)
         try:
             leased = await self._hub.store.write(self._lease_of(places))
         except Exception:
@@ -162,7 +162,7 @@ class Dispatcher:
             # A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds.
             newcomer = node.is_newcomer and lane.owner != lane.shape.account
             if newcomer or lane.shape.avoid_owners:  # results of newcomers, and checks, count for records
-                lane.narrow = not chosen_by_pool(self._fleet, lane.shape)
+                lane.narrow = not is_chosen_by_pool(self._fleet, lane.shape)
             places.append(_Place(job_id, lane, offer))
             # A lane counts as one job of those that its node may hold, because it is paid for its time as a whole.
             depth = 1 if newcomer else self._depth(self._queue.spec_of(job_id))

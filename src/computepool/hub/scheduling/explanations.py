@@ -12,7 +12,7 @@ from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.placement import explain
 from computepool.core.resources import Requirements, Shape
 from computepool.core.trust import verification
-from computepool.core.words import counted, duration
+from computepool.core.words import duration, pluralize
 from computepool.hub.context import Hub
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
@@ -80,7 +80,9 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         return _plain(hub, job, job.status)
     others = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job.after))
     if pending := [other.id for other in others if other.state != JobState.SUCCEEDED]:
-        return _plain(hub, job, f"Waiting for {counted(len(pending), 'job')} it depends on: {', '.join(pending[:5])}.")
+        return _plain(
+            hub, job, f"Waiting for {pluralize(len(pending), 'job')} it depends on: {', '.join(pending[:5])}."
+        )
     ready_at_ms = backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > now_ms:
         wait = duration((ready_at_ms - now_ms) / 1000)

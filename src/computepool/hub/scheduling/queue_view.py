@@ -149,7 +149,7 @@ def _waiting_row(hub: Hub, shape: Shape, count: int) -> WaitingRow:
     fleet = hub.nodes.registry.fleet
     found = explain.explain(fleet, explain.without_moot_price(fleet, shape))
     return WaitingRow(
-        needs=gate_messages.describe(explain.named(hub.nodes.registry.fleet, shape).requirements),
+        needs=gate_messages.describe(explain.with_node_names(hub.nodes.registry.fleet, shape).requirements),
         queued=count,
         able=found.able,
         sentence=found.sentence,

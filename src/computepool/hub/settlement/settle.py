@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.errors import Forbidden
 from computepool.core.jobs.lifecycle import (
     CONTESTED,
@@ -386,7 +386,7 @@ class _Settling:
             # Given back, stopped although the job was not cancelled, or short of time that an earlier attempt claimed:
             # the job is queued again, and it counts as nobody's fault. Each time it waits a little longer, so that a node
             # that only gives jobs back does not keep the hub busy.
-            delay_ms = doubled(_GIVEN_BACK_MS, job.attempt_no, most=_GIVEN_BACK_MAX_MS)
+            delay_ms = double(_GIVEN_BACK_MS, job.attempt_no, most=_GIVEN_BACK_MAX_MS)
             transitions.requeue(
                 tx,
                 job,

@@ -6,7 +6,7 @@ from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.core.money.pricing import Economy
 from computepool.core.pythons import any_version
 from computepool.core.trust.verification import Mode
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 
 
@@ -30,16 +30,16 @@ def _who(view: QuoteView) -> str:
         return "No node is connected now."
     if not view.nodes_able:
         return view.reason
-    takers = counted(view.nodes_now, "node") if view.nodes_now else "No node"
+    takers = pluralize(view.nodes_now, "node") if view.nodes_now else "No node"
     dear = f"; {view.nodes_too_expensive} of them not at this price" if view.nodes_too_expensive else ""
-    return f"{takers} would take it now, and {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
+    return f"{takers} would take it now, and {pluralize(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
 
 
 def network(view: QuoteView) -> str:
     if view.nodes_network is None or view.nodes_network == view.nodes:
         return ""
     take = "takes" if view.nodes_network == 1 else "take"
-    return f"{counted(view.nodes_network, 'node')} of {view.nodes} {take} jobs with network (--net)."
+    return f"{pluralize(view.nodes_network, 'node')} of {view.nodes} {take} jobs with network (--net)."
 
 
 def _python(view: QuoteView, request: QuoteRequest) -> str:
@@ -50,7 +50,7 @@ def _python(view: QuoteView, request: QuoteRequest) -> str:
     if not view.nodes_python:
         return "" if version in view.reason else f"No node has {version}, which it needs."
     have = "has" if view.nodes_python == 1 else "have"
-    return f"{view.nodes_python} of {counted(view.nodes, 'node')} {have} {version}, which it needs."
+    return f"{view.nodes_python} of {pluralize(view.nodes, 'node')} {have} {version}, which it needs."
 
 
 def _price(view: QuoteView) -> str:

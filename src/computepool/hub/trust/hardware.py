@@ -123,7 +123,7 @@ def _measure(hub: Hub, session: NodeSession, report: HardwareReport) -> Truth:
         rtt_us=report.rtt_us,
         gflops=tuple(report.gflops),
     )
-    scores, impossible = rules.bounded(measured, session.claimed)
+    scores, impossible = rules.clip(measured, session.claimed)
     history = before.history
     if before.measured_at_ms:
         history = ((before.measured_at_ms, before.scores), *history)
@@ -221,7 +221,7 @@ def _lower(hub: Hub, session: NodeSession, *, cards: bool, speed: RelativeSpeed)
     truth, now_ms, capacity = session.truth, hub.now_ms(), session.profile.capacity
     tier = capacity.tier if cards else capacity.cpu_tier
     until_ms = now_ms + round(hub.settings.retier_keep_s * 1000)
-    cap = rules.allowed_by_speed(tier, speed.sure_slowdown)
+    cap = rules.allowed_score(tier, speed.sure_slowdown)
     caps = {"gpu_cap" if cards else "cpu_cap": cap, "capped_until_ms": until_ms, "doubted_at_ms": 0}
     capped = dataclasses.replace(truth.with_speed(speed.reset(), cards=cards), **caps)  # type: ignore[arg-type]
     decided = rules.decide(capped, session.claimed, now_ms=now_ms)

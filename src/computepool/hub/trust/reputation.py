@@ -18,7 +18,7 @@ from computepool.core.trust.reputation import (
     newcomer_jobs_done,
 )
 from computepool.core.trust.violations import PROBES_RIGHT, VIOLATIONS_MAX
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.hub.approvals import rows as approval_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -40,11 +40,11 @@ def update_fleet(hub: Hub, changed: Mapping[str, Reputation]) -> None:
     needed, base = hub.settings.newcomer_jobs, hub.settings.exposure
     for node_id, reputation in changed.items():
         if node_id in fleet:
-            success, failure = reputation.faded(now_ms)
+            success, failure = reputation.fade(now_ms)
             fleet.set_reliability(node_id, reputation.score(now_ms), (success / ONE, failure / ONE))
             fleet.set_newcomer(node_id, is_newcomer(reputation, needed))
             fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
-            fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
+            fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.is_banned(now_ms))
             (hub.trust.suspects.add if reputation.probation_at_ms else hub.trust.suspects.discard)(node_id)
 
 
@@ -69,9 +69,9 @@ def predecessor(tx: Tx, owner: str, *, offline_after_ms: int) -> str | None:
     """
     now_ms, silent_ms = tx.now_ms, tx.now_ms - offline_after_ms
     gone = [
-        (known.banned(now_ms), known.recent_violations(now_ms), -known.score(now_ms), node_id)
+        (known.is_banned(now_ms), known.recent_violations(now_ms), -known.score(now_ms), node_id)
         for node_id, state, seen_ms, known in reputation_rows.of_owner(tx.connection, owner)
-        if state == NodeState.REVOKED or seen_ms < silent_ms or known.banned(now_ms)
+        if state == NodeState.REVOKED or seen_ms < silent_ms or known.is_banned(now_ms)
     ]
     return max(gone)[3] if gone else None
 
@@ -118,7 +118,7 @@ def emit_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
 
 def view(hub: Hub, reputation: Reputation) -> ReputationView:
     now_ms = hub.now_ms()
-    success, failure = reputation.faded(now_ms)
+    success, failure = reputation.fade(now_ms)
     return ReputationView.from_attributes(
         reputation,
         score=round(reputation.score(now_ms), _DIGITS),
@@ -141,8 +141,8 @@ def sentence(view: ReputationView) -> str:
     if view.changed_at_ms is None:
         known += ": it has no record yet."
     else:
-        done = counted(view.successes, "job")
-        lost = counted(view.failures, "failure")
+        done = pluralize(view.successes, "job")
+        lost = pluralize(view.failures, "failure")
         known += f", from {done} done and {lost} of its own."
     if view.banned_at_ms is not None:
         return f"{known} It is banned: {view.violation_count} of its results were proven wrong. It works only for its owner."
@@ -152,7 +152,7 @@ def sentence(view: ReputationView) -> str:
             f"checked, and it is tested with jobs whose results are known ({view.probes_right} of {PROBES_RIGHT} right so far)."
         )
     if view.recent_violations:
-        wrong = counted(view.recent_violations, "result was", "results were")
+        wrong = pluralize(view.recent_violations, "result was", "results were")
         known += f" {wrong} proven wrong in the last 30 days; {VIOLATIONS_MAX} put it on probation."
     if not view.newcomer:
         return known

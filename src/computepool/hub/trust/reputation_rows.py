@@ -46,7 +46,7 @@ _KNOWN = Prepared(
 def write(tx: Tx, commit: Commit) -> None:
     """Count the transaction's events, in the order of their numbers."""
     connection = tx.connection
-    once = reputation.counted_once(event for event in tx.events if event["action"] in reputation.ACTIONS)
+    once = reputation.without_repeats(event for event in tx.events if event["action"] in reputation.ACTIONS)
     about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
     if not about:
         return
@@ -144,7 +144,7 @@ def recount(connection: Connection) -> dict[str, Reputation]:
     matching = select(*_COLUMNS).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
     rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
     columns = (dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
-    about = ((reputation.node_of(event) or "", event) for event in reputation.counted_once(columns))
+    about = ((reputation.node_of(event) or "", event) for event in reputation.without_repeats(columns))
     return _fold(about, owners=owners, known={})
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from computepool.core.errors import ComputePoolError, Conflict
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
@@ -244,7 +244,7 @@ class GroupSession:
             return
         end = time.monotonic() + timeout
         if not self.flush(timeout):
-            unsent = counted(self._unsent, "job")
+            unsent = pluralize(self._unsent, "job")
             _log.warning("%s could not be sent to the hub before the program closed", unsent)
         with self._state:
             self._begin_closing()

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
 from computepool.core.plaintext import printable
 from computepool.sdk.client.plain_http import CONNECTION_ERRORS, PlainClient, PlainReply
@@ -257,7 +257,7 @@ class Transport:
 def _retry_pause_s(error: ComputePoolError, number: int) -> float:
     if error.retry_after_s is not None:
         return error.retry_after_s * _JITTER.uniform(1.0, 1.2)  # so that clients do not retry in step
-    return _JITTER.uniform(0, doubled(_BACKOFF_BASE_S, number, most=_BACKOFF_MAX_S))
+    return _JITTER.uniform(0, double(_BACKOFF_BASE_S, number, most=_BACKOFF_MAX_S))
 
 
 def raise_for_problem(reply: PlainReply | httpx2.Response) -> None:

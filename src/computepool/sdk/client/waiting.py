@@ -16,7 +16,7 @@ from contextlib import suppress
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.plaintext import printable
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.protocol.jobs.jobs import JobPage, WhyView
 from computepool.sdk.client.transport import Params, Transport
 
@@ -50,7 +50,7 @@ def warn(text: str) -> None:
 def warn_of_running_map(jobs: int, group_id: str | None) -> None:
     """`jobs` of a map were left open and not cancelled."""
     if jobs and group_id:
-        words = counted(jobs, "job of a map keeps", "jobs of a map keep")
+        words = pluralize(jobs, "job of a map keeps", "jobs of a map keep")
         warn(f"{words} running. To cancel: pool group cancel {group_id}")
 
 

@@ -94,14 +94,14 @@ async def _save(hub: Hub, part: dict[str, WatchedAttempt]) -> None:
         stored = await hub.store.read(lambda connection: attempt_rows.usage_of(connection, unmerged))
         for id_ in unmerged:
             if id_ in stored:
-                earlier = Series.unpacked(json.loads(stored[id_]), hub.settings.usage_points_max)
+                earlier = Series.unpack(json.loads(stored[id_]), hub.settings.usage_points_max)
                 part[id_].series = part[id_].series.after(earlier)
             part[id_].merged = True
     rows = []
     for id_, watched in part.items():
         watched.saved_ms = hub.now_ms()
         if watched.changed and len(watched.series) >= _POINTS_LEAST:
-            body = json.dumps(watched.series.packed(), separators=(",", ":"))
+            body = json.dumps(watched.series.pack(), separators=(",", ":"))
             rows.append((id_, watched.job_id, body))
             watched.changed = False
     if not rows:
@@ -169,5 +169,5 @@ def _series(hub: Hub, attempt_id: str, stored: str | None) -> Series:
         return watched.series
     if stored is None:
         return Series(0)
-    kept = Series.unpacked(json.loads(stored), hub.settings.usage_points_max)
+    kept = Series.unpack(json.loads(stored), hub.settings.usage_points_max)
     return kept if watched is None else watched.series.after(kept)

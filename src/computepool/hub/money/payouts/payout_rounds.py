@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from computepool.core.backoff import doubled
+from computepool.core.backoff import double
 from computepool.core.errors import Conflict
 from computepool.core.money import payouts as rules
 from computepool.core.money.payouts import (
@@ -179,7 +179,7 @@ class _Teller:
         if not self._bank.can_look_up and answer.status is BankStatus.PROCESSING:
             return rules.NEVER_MS
         settings = self._hub.settings
-        wait_s = doubled(settings.payout_retry_base_s, claim.tries - 1, most=settings.payout_retry_max_s)
+        wait_s = double(settings.payout_retry_base_s, claim.tries - 1, most=settings.payout_retry_max_s)
         return self._hub.now_ms() + round(wait_s * 1000)
 
 

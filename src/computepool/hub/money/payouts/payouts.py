@@ -286,7 +286,7 @@ def _emit(tx: Tx, row: PayoutRow, *, actor: str, action: str, **about: Unpack[Ev
 
 def event_data(row: PayoutRow) -> dict[str, object]:
     """With the target masked: events are kept for ever, and many people read them."""
-    masked = rules.target_from_json(row.target).masked()
+    masked = rules.target_from_json(row.target).mask()
     return {"payout_id": row.id, "amount": row.amount, "target": masked}
 
 
@@ -354,7 +354,7 @@ def view(row: PayoutRow, principal: Principal, settings: Settings) -> PayoutView
     shown = access.may_manage(principal, row.account_id)
     return PayoutView.from_attributes(
         row,
-        masked=target.masked(),
+        masked=target.mask(),
         upi=target.upi if shown and isinstance(target, UpiTarget) else None,
         bank=BankAccount(**asdict(target)) if shown and isinstance(target, rules.BankTarget) else None,
         reason=reason_parts(row.reason)[0].value,

@@ -8,7 +8,7 @@ from computepool.core.errors import Conflict
 from computepool.core.money.money import format_credits, round_down
 from computepool.core.money.pricing import Economy, PriceTable, Zone, zone_of
 from computepool.core.resources import NodeProfile, Requirements
-from computepool.core.words import counted
+from computepool.core.words import pluralize
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, rows as account_rows
@@ -133,7 +133,7 @@ def _check_economy(table: PriceTable, floor: int | None) -> None:
 
 
 def _default_sentence(floor: int | None, nodes: int) -> str:
-    count = counted(nodes, "node")
+    count = pluralize(nodes, "node")
     if floor is None:
         take = "takes" if nodes == 1 else "take"
         return f"No default minimum price set: {count} of yours without one {take} any price."

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import REFUTED_ACTION, Reputation, read, refuted_by, update
+from computepool.core.trust.reputation import REFUTED_ACTION, Reputation, read, refutation_data, update
 from computepool.core.trust.violations import PROBES_RIGHT, VIOLATIONS_MAX
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
@@ -32,7 +32,7 @@ def evidence(tx: JobTx, job: JobRow, *, refuters: Iterable[str]) -> str:
     age_ms = 0 if account is None else tx.now_ms - account.created_at_ms
     others = set(refuters) - {submitter}
     old = age_ms >= tx.snapshot.settings.ban_submitter_days * DAY_MS and len(others) >= _JUDGES_MIN
-    return refuted_by(others, submitter=submitter, old=old)
+    return refutation_data(others, submitter=submitter, old=old)
 
 
 def notify_owner(tx: Tx, node_id: str) -> None:
@@ -107,7 +107,7 @@ def sentence(name: str, known: Reputation, now_ms: int, *, action: str) -> str:
             f"{wrong} The node is on probation: all its results are checked, and some jobs are tests whose results are known. "
             "If it fails them, it gets no more jobs of others; check its memory and its cooling."
         )
-    if known.banned(now_ms):
+    if known.is_banned(now_ms):
         return f"{wrong} The node is banned already."
     return (
         f"{wrong} {VIOLATIONS_MAX} within 30 days, on jobs of more than one submitter, put it on probation; "
