@@ -138,7 +138,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         lock = HubLock(settings.url)
         try:
             hub = build_hub(settings, clock)
-            async with running(hub):
+            async with run_hub(hub):
                 _publish((app, api), hub)
                 yield
         finally:
@@ -213,7 +213,7 @@ def _publish(apps: tuple[FastAPI, ...], hub: Hub) -> None:
 
 
 @asynccontextmanager
-async def running(hub: Hub) -> AsyncIterator[None]:
+async def run_hub(hub: Hub) -> AsyncIterator[None]:
     """Run a hub: store threads, boot, loops. At the end everything is stopped in order."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     hub.store.start(partial(cache_sync.follow_commit, hub))

@@ -19,7 +19,15 @@ from starlette.types import Receive, Scope, Send
 from computepool.hub.groups import groups
 from computepool.hub.http import repeated_requests
 from computepool.hub.http.bodies import FEW_VALUES, Bodies, replay
-from computepool.hub.http.dependencies import KEY_MAX, PAGE_MAX, SEQ_MAX, WAIT_MAX_MS, Allow, bounded_wait, remembered
+from computepool.hub.http.dependencies import (
+    KEY_MAX,
+    PAGE_MAX,
+    SEQ_MAX,
+    WAIT_MAX_MS,
+    Allow,
+    bounded_wait,
+    get_remembered,
+)
 from computepool.hub.http.errors import error_response
 from computepool.hub.http.headers import SecurityHeaders, security_headers
 from computepool.hub.http.rate_limit import client_ip
@@ -154,8 +162,8 @@ class FastPathApp(FastAPI):
             parsed = SubmitRequest.model_validate_json(body)
         except ValidationError:
             raise _LeftToTwin(body) from None
-        key = await remembered(request, request.headers.get("idempotency-key", ""))
-        reply = await job_routes.submitted(request, principal, parsed, key=key, sent=body)
+        key = await get_remembered(request, request.headers.get("idempotency-key", ""))
+        reply = await job_routes.submit_body(request, principal, parsed, key=key, sent=body)
         return reply.model_dump_json().encode()
 
     async def _results(self, scope: Scope, group_id: str, query: dict[str, int]) -> bytes:

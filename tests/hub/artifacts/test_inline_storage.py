@@ -173,9 +173,9 @@ async def test_a_wrong_count_is_found(hub: HubDouble, sam: httpx2.AsyncClient) -
     account = (await sam.get("/me")).json()["id"]
     await set_quota(hub, sam, artifact_bytes_max=100_000)
     await sam.post("/jobs", json=call(9_000))
-    assert await hub.hub.store.read(inline_rows.differing) == []
+    assert await hub.hub.store.read(inline_rows.differing_accounts) == []
     await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, 1))
-    assert await hub.hub.store.read(inline_rows.differing) == [account]
+    assert await hub.hub.store.read(inline_rows.differing_accounts) == [account]
     [broken] = check(hub.hub.settings)
     assert "counted for an account" in broken
     await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, -1))

@@ -162,11 +162,11 @@ async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble
     )
     await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(data) for data in (unnamed, kept, bare)}, "they may be on their way"
-    assert blobs.uploaded(digest_of(begun), "sam") == 50
+    assert blobs.uploaded_bytes(digest_of(begun), "sam") == 50
     clock.advance(2 * DAY_MS)
     await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(kept)}
-    assert blobs.uploaded(digest_of(begun), "sam") == 0
+    assert blobs.uploaded_bytes(digest_of(begun), "sam") == 0
     rows = await hub.hub.store.read(lambda c: c.execute(artifact_table.select()).all())
     assert [row.digest for row in rows] == [digest_of(kept)]
 

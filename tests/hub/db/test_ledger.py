@@ -120,7 +120,7 @@ def test_an_empty_ledger_answers_every_query(store: Store) -> None:
         ledger_rows.balance_names("ann"), 0
     )
     assert store.read_now(ledger_rows.earners) == []
-    assert store.read_now(lambda c: ledger_rows.matured_up_to(c, "ann")) == 0
+    assert store.read_now(lambda c: ledger_rows.last_matured(c, "ann")) == 0
     assert store.read_now(lambda c: ledger_rows.next_earned(c, "ann", after=0)) is None
 
 
@@ -128,16 +128,16 @@ def test_earnings_mature_up_to_a_transfer(history: Store) -> None:
     assert history.read_now(ledger_rows.earners) == ["bob"]
     assert history.read_now(lambda c: ledger_rows.earners_between(c, first=7, before=8)) == ["bob"]
     assert history.read_now(lambda c: ledger_rows.earners_between(c, first=8, before=10)) == []
-    amount, last = history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=0, before=9))
+    amount, last = history.read_now(lambda c: ledger_rows.sum_earned(c, "bob", after=0, before=9))
     assert (amount, last) == (80 + 160, 7)
     history.write_now(lambda tx: booking.post(tx, "mature:bob:0", legs.mature("bob", amount), ref=str(last)))
-    assert history.read_now(lambda c: ledger_rows.matured_up_to(c, "bob")) == 7
+    assert history.read_now(lambda c: ledger_rows.last_matured(c, "bob")) == 7
     upcoming = history.read_now(lambda c: ledger_rows.next_earned(c, "bob", after=7))
     assert upcoming is not None
     assert (upcoming.seq, upcoming.amount) == (10, 240)
-    rest = history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=7, before=10**9))
+    rest = history.read_now(lambda c: ledger_rows.sum_earned(c, "bob", after=7, before=10**9))
     assert rest == (240 + 320 + 400, 16)
-    assert history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=16, before=10**9)) == (0, 0)
+    assert history.read_now(lambda c: ledger_rows.sum_earned(c, "bob", after=16, before=10**9)) == (0, 0)
 
 
 def test_credits_moved_by_account(history: Store, clock: FakeClock) -> None:
@@ -218,8 +218,8 @@ PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "one event": (lambda c: ledger_rows.by_keys(c, ["k"]), "sqlite_autoindex_transfers_2"),
     "balances": (lambda c: ledger_rows.get_balances(c, "a"), "sqlite_autoindex_balances_1"),
     "earners": (lambda c: ledger_rows.earners_between(c, first=1, before=9), "sqlite_autoindex_transfers_1"),
-    "matured": (lambda c: ledger_rows.matured_up_to(c, "a"), "ix_transfers_debit"),
-    "earned": (lambda c: ledger_rows.earned_between(c, "a", after=1, before=9), "ix_transfers_credit"),
+    "matured": (lambda c: ledger_rows.last_matured(c, "a"), "ix_transfers_debit"),
+    "earned": (lambda c: ledger_rows.sum_earned(c, "a", after=1, before=9), "ix_transfers_credit"),
     "next to mature": (lambda c: ledger_rows.next_earned(c, "a", after=1), "ix_transfers_credit"),
     "hours": (lambda c: ledger_rows.time_moved(c, since_id="j"), "sqlite_autoindex_"),
     "run times": (

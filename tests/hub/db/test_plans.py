@@ -79,7 +79,7 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "actions without a job": (search_rows.actions_without_job, "ix_events_deeds"),
     "first sign-in": (vital_rows.anybody_signed_in, "ix_events_deeds"),
     "outcomes of a node": (lambda c: outcome_rows.of_node(c, "n", before=5, limit=9), "ix_events_node"),
-    "held by a node, with its jobs": (lambda c: outcome_rows.held(c, "n", limit=9), "ix_attempts_live"),
+    "held by a node, with its jobs": (lambda c: outcome_rows.held_attempts(c, "n", limit=9), "ix_attempts_live"),
     "logs": (lambda c: event_rows.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),
     "read by a node": (lambda c: artifact_rows.node_may_read(c, digest="d", node_id="n"), "sqlite_autoindex_"),
 }

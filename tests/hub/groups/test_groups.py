@@ -88,13 +88,13 @@ async def test_what_ends_between_two_looks_is_not_missed(any_hub: HubDouble, mon
     group = await make_group(any_hub.admin)
     [job_id] = await submit(any_hub.admin, group_id=group)
     [grant] = await node.take()
-    count = groups.unfinished
+    count = groups.count_unfinished
 
     async def ends_first(hub: Hub, group_id: str) -> int:
         await node.report(grant.attempt_id)
         return await count(hub, group_id)
 
-    monkeypatch.setattr(groups, "unfinished", ends_first)
+    monkeypatch.setattr(groups, "count_unfinished", ends_first)
     page = (await any_hub.admin.get(f"/groups/{group}/results")).json()
     assert [found["job_id"] for found in page["results"]] == [job_id] or page["open"]
 

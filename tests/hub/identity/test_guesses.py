@@ -94,7 +94,7 @@ ADDRESSES = st.sampled_from(["a", "b", "c"])
 def test_guesses_are_few_and_honest_people_are_never_kept_waiting(attacks: list[tuple[str, int, int]]) -> None:
     clock = FakeClock()
     limits = SignInLimits(clock, per_min=20, burst=BURST)
-    limits.succeeded("honest")
+    limits.record_success("honest")
     waits: list[float] = []
     began, tried = clock.now_ms(), dict.fromkeys("abc", 0)
     for address, secret, wait_ms in attacks:
@@ -104,7 +104,7 @@ def test_guesses_are_few_and_honest_people_are_never_kept_waiting(attacks: list[
         except RateLimited as error:
             waits.append(error.retry_after_s or 0)
         else:
-            limits.failed(address, wrong_key(secret))
+            limits.record_failure(address, wrong_key(secret))
             tried[address] += 1
         limits.check(address, "honest")
         limits.check("elsewhere", wrong_key(secret))
@@ -117,8 +117,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("computepool.hub.http.rate_limit._BUCKETS_MAX", 10)
     limits = SignInLimits(FakeClock(), per_min=20, burst=BURST)
     for n in range(100):
-        limits.failed(f"address {n}", wrong_key(n))
-        limits.succeeded(wrong_key(n))
+        limits.record_failure(f"address {n}", wrong_key(n))
+        limits.record_success(wrong_key(n))
     assert max(len(limits._buckets), len(limits._accepted)) <= 10
 
 

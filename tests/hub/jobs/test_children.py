@@ -257,7 +257,7 @@ async def test_whatever_it_does_a_tree_stays_within_its_budget(
             await node.report(grants[0].attempt_id, ran_ms=30_000)
         elif word == "cancel" and known:
             await sam.post(f"/jobs/{known[0]}/cancel")
-        count, cost = await budget_hub.hub.store.read(lambda connection: child_rows.used(connection, root))
+        count, cost = await budget_hub.hub.store.read(lambda connection: child_rows.tree_usage(connection, root))
         assert count <= 6
         assert cost <= budget
     await sam.post(f"/jobs/{root}/cancel")

@@ -239,7 +239,7 @@ async def test_a_node_whose_arrival_fails_half_way_keeps_what_it_runs(
             monkeypatch.undo()
             raise Unavailable("The store is away.")
 
-        monkeypatch.setattr(checkpoints, "adopted", away)
+        monkeypatch.setattr(checkpoints, "adopted_checkpoints", away)
         with pytest.raises(httpx2.HTTPStatusError, match="503"):
             await node.poll(wait_ms=0)
         assert (await node.poll(wait_ms=0)).cancel == []

@@ -120,11 +120,11 @@ async def test_a_failing_loop_is_reported_with_its_error() -> None:
         if broken:
             raise ValueError("no such table")
 
-    assert not await runner.guarded("sweep", tick, health=health)
+    assert not await runner.run_tick("sweep", tick, health=health)
     [beat] = health.all()
     assert (beat.failures, beat.error) == (1, "ValueError: no such table")
     broken = False
-    assert await runner.guarded("sweep", tick, health=health)
+    assert await runner.run_tick("sweep", tick, health=health)
     assert (beat.failures, beat.error, beat.ran_at_ms) == (0, "", clock.now_ms())
 
 

@@ -164,8 +164,8 @@ async def test_who_cancels_what_no_node_has_done_leaves_no_mark(pool: Pool) -> N
 
 async def _consistent(pool: Pool) -> None:
     store = pool.hub.hub.store
-    assert await store.read(reputation_rows.differing) == []
-    assert await store.read(submitter_reputation_rows.differing) == []
+    assert await store.read(reputation_rows.differing_nodes) == []
+    assert await store.read(submitter_reputation_rows.differing_accounts) == []
 
 
 async def test_another_hub_hears_that_a_node_need_not_rest(pool: Pool) -> None:

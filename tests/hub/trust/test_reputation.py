@@ -227,5 +227,5 @@ def test_a_pool_from_before_counts_what_its_events_say(
             ReputationEvent("node_1", Evidence.LEASE_LOST, 6),
         ]
         assert reputation_rows.load(connection, ["node_1", "gone"]) == {"node_1": recompute(outcomes)}
-        assert reputation_rows.differing(connection) == []
+        assert reputation_rows.differing_nodes(connection) == []
     engine.dispose()

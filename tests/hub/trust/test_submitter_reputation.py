@@ -47,7 +47,7 @@ async def test_jobs_on_nodes_of_others_count_and_those_on_ones_own_do_not(any_hu
     shown = {account["name"]: account["submitter_reputation"] for account in listed["accounts"]}
     assert shown["sam"] == bad
     assert shown["pia"]["changed_at_ms"] is None
-    assert await any_hub.hub.store.read(submitter_reputation_rows.differing) == []
+    assert await any_hub.hub.store.read(submitter_reputation_rows.differing_accounts) == []
 
 
 async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tm
             await node.report(grant.attempt_id, **TIMEOUT)
         seen = hub.hub.nodes.registry.fleet.submitter_score(account_id)
         assert seen < fresh
-        stored = await hub.hub.store.read(lambda c: submitter_reputation_rows.changed_since(c, 0))
+        stored = await hub.hub.store.read(lambda c: submitter_reputation_rows.list_changed_since(c, 0))
     async with running_hub(tmp_path, clock=clock) as hub:
         assert hub.hub.nodes.registry.fleet.submitter_score(account_id) == seen
         assert hub.hub.trust.submitters == stored

@@ -92,7 +92,7 @@ async def test_whitewashing_keeps_what_counts_against_a_node_and_loses_what_spea
         assert heir["score"] == pytest.approx(low["score"], abs=0.001)
         fleet = hub.hub.nodes.registry.fleet
         assert fleet.streak(again.node_id) == 0
-        assert await hub.hub.store.read(reputation_rows.differing) == []
+        assert await hub.hub.store.read(reputation_rows.differing_nodes) == []
         other = await hub.node(await hub.account("oda", "provider"))
         assert (await known(pia, other))["score"] == round(NEWCOMER_SCORE, 4)
 
@@ -188,4 +188,4 @@ async def test_a_verified_success_counts_once_and_in_full(tmp_path: Path) -> Non
             found = await known(hub.admin, node)
             assert (found["successes"], found["success_weight"]) == (1, 1.0)
             assert (found["verified"], found["streak"], found["verified_days"]) == (1, 1, 1)
-        assert await hub.hub.store.read(reputation_rows.differing) == []
+        assert await hub.hub.store.read(reputation_rows.differing_nodes) == []

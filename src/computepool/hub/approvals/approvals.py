@@ -32,7 +32,7 @@ PAYOUT = "payout"
 _LIST_MAX = 500
 
 
-async def pending(hub: Hub, admin: Principal) -> ApprovalList:
+async def list_pending(hub: Hub, admin: Principal) -> ApprovalList:
     """Every request that waits for a decision, including payouts."""
     since_ms = hub.now_ms() - round(hub.settings.approval_lifetime_s * 1000)
 
@@ -140,4 +140,4 @@ def _decide(tx: Tx, row: ApprovalRow, admin: Principal, *, state: str, reason: s
 
 
 def _find(connection: Connection, approval_id: str) -> ApprovalRow:
-    return access.found(rows.get(connection, approval_id), what="approval")
+    return access.require_found(rows.get(connection, approval_id), what="approval")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from computepool.hub.approvals import approvals
 from computepool.hub.http.dependencies import Admin, HubDep, IdPath
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.identity import roles
 from computepool.protocol.accounts import AccountView, ApprovalList, ApprovalView, RefusalRequest, RolesRequest
 
-router = guarded(tags=["accounts"])
+router = guarded_router(tags=["accounts"])
 
 
 @router.put("/accounts/{account_id}/roles", responses=refuses(404, 409))
@@ -21,7 +21,7 @@ async def set_roles(account_id: IdPath, body: RolesRequest, admin: Admin, hub: H
 @router.get("/approvals")
 async def list_approvals(admin: Admin, hub: HubDep) -> ApprovalList:
     """List requests that wait for a second administrator."""
-    return await approvals.pending(hub, admin)
+    return await approvals.list_pending(hub, admin)
 
 
 @router.post("/approvals/{approval_id}/approve", responses=refuses(404, 409))

@@ -73,7 +73,7 @@ async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) 
     row = await _find_own(hub, asker.holder, digest)
     if row is not None and await _is_whole(hub, row):
         return UploadState(digest=digest, offset=row.size, complete=await _was_just_sent(hub, asker, digest))
-    offset = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, asker.holder)
+    offset = await hub.process.in_thread(hub.artifacts.blobs.uploaded_bytes, digest, asker.holder)
     return UploadState(digest=digest, offset=offset, complete=False)
 
 
@@ -100,7 +100,7 @@ async def receive(
         await _keep(hub, asker, incoming)
         return done
     # Lost bytes that are sent again are already counted.
-    async with storage_quota.reserved(hub, asker, digest=digest, size=incoming.size if row is None else 0):
+    async with storage_quota.reserve(hub, asker, digest=digest, size=incoming.size if row is None else 0):
         upload = await hub.process.in_thread(hub.artifacts.blobs.open_upload, digest, owner, offset=incoming.offset)
         try:
             offset = await _append(hub, upload, incoming, body=body)
@@ -228,7 +228,7 @@ def _read_cursor(text: str) -> tuple[int, str]:
 async def storage(hub: Hub, principal: Principal) -> StorageView:
     account = principal.account_id
     own = await hub.store.read(lambda connection: storage_quota.load_usage(hub.settings, connection, account))
-    uploading = await hub.process.in_thread(hub.artifacts.blobs.uploading, account)
+    uploading = await hub.process.in_thread(hub.artifacts.blobs.upload_sizes, account)
     return own.model_copy(update={"uploading_bytes": sum(uploading.values())})
 
 
@@ -291,7 +291,7 @@ async def release(hub: Hub, principal: Principal, digest: str) -> None:
 async def remove(hub: Hub, principal: Principal, digest: str) -> None:
     """Drop the caller's references and unfinished upload. The bytes go when nothing else refers to them."""
     account = principal.account_id
-    unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, account)
+    unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploaded_bytes, digest, account)
 
     def unit(tx: Tx) -> list[str]:
         used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)

@@ -35,7 +35,7 @@ def count(tx: Tx, account_id: str, delta: int) -> None:
     tx.inline_bytes[account_id] = tx.inline_bytes.get(account_id, 0) + delta
 
 
-def counted(tx: Tx, account_id: str) -> int:
+def uncommitted_bytes(tx: Tx, account_id: str) -> int:
     """By how much the transaction has changed the account's storage so far."""
     return tx.before.inline_bytes.get(account_id, 0) + tx.inline_bytes.get(account_id, 0)
 
@@ -47,7 +47,7 @@ def write(tx: Tx) -> None:
         _ADD.execute(tx.connection, rows)
 
 
-def stored(connection: Connection, account_id: str) -> int:
+def stored_bytes(connection: Connection, account_id: str) -> int:
     """As of the last commit."""
     return int(connection.execute(_BYTES, {"account": account_id}).scalar() or 0)
 
@@ -71,7 +71,7 @@ def recount(connection: Connection) -> dict[str, int]:
     return found
 
 
-def differing(connection: Connection) -> list[str]:
+def differing_accounts(connection: Connection) -> list[str]:
     """Accounts whose counted bytes differ from their rows."""
     counted = {row.account_id: row.bytes for row in connection.execute(select(inline_storage))}
     return differences(counted, recount(connection), default=0)

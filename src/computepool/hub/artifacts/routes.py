@@ -27,13 +27,13 @@ from computepool.hub.http.dependencies import (
     SignedIn,
     SubmitterOrNode,
 )
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.protocol.artifacts import ArtifactInfo, ArtifactPage, KeepRequest, StorageView, UploadState
 
 #: Each block costs two thread switches, which would dominate for small ones.
 _BLOCK_BYTES = 1024 * 1024
-router = guarded(tags=["artifacts"])
+router = guarded_router(tags=["artifacts"])
 DigestPath = Annotated[
     str,
     Path(

@@ -47,7 +47,7 @@ class StorageChanges:
 
 def load_usage(settings: Settings, connection: Connection, account_id: str) -> StorageView:
     size, count = artifact_rows.kept_bytes(connection, account_id)
-    size += group_rows.words_of_account(connection, account_id) + inline_rows.stored(connection, account_id)
+    size += group_rows.words_of_account(connection, account_id) + inline_rows.stored_bytes(connection, account_id)
     row = account_rows.get_account(connection, account_id)
     own_max = None if row is None else row.artifact_bytes_max
     own_keep_s = None if row is None else row.artifact_keep_s
@@ -60,10 +60,10 @@ def load_usage(settings: Settings, connection: Connection, account_id: str) -> S
 
 
 @asynccontextmanager
-async def reserved(hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int) -> AsyncIterator[None]:
+async def reserve(hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int) -> AsyncIterator[None]:
     """Reserve room for the announced size while the bytes arrive, whatever else is sent at the same time."""
     owner, is_node = asker.holder, isinstance(asker, NodePrincipal)
-    unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploading, owner)
+    unfinished = await hub.process.in_thread(hub.artifacts.blobs.upload_sizes, owner)
 
     def more() -> int:
         """This upload and the owner's others: each by its announced size, or by the bytes that are here unfinished."""
@@ -137,7 +137,7 @@ def check_submission(tx: Tx, account_id: str, *, size: int, snapshot: Snapshot) 
     known = _usage_in(tx, account_id, more=0, snapshot=snapshot)
     if known is snapshot.storage.get(account_id):
         return
-    known.bytes += inline_rows.counted(tx, account_id) - size
+    known.bytes += inline_rows.uncommitted_bytes(tx, account_id) - size
     if known.bytes + _weight(size) > known.bytes_max:
         raise _no_submission(known, size)
 
@@ -231,8 +231,8 @@ def keep_of_failed(
     """Keep the outputs of a failed job for its account: those the node has sent (`sizes`), if they fit without the
     reserve, which is for results."""
     sent = [file for file in files if file.digest in sizes]
-    room = {file.digest: sizes[file.digest] for file in sent}
-    full = hand_over(tx, job.account_id, files=room, snapshot=snapshot, changes=changes, reserve=False)
+    sent_sizes = {file.digest: sizes[file.digest] for file in sent}
+    full = hand_over(tx, job.account_id, files=sent_sizes, snapshot=snapshot, changes=changes, reserve=False)
     if full is None:
         shared = {"account_id": job.account_id, "job_id": job.id, "role": "output"}
         artifact_rows.refer(tx, [{"digest": file.digest, "name": file.name, **shared} for file in sent])

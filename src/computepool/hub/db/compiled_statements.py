@@ -46,14 +46,14 @@ class Prepared:
         """Return the number of rows inserted or updated."""
         if not rows:
             return 0
-        compiled = self._compiled(connection, rows[0], many=True)
+        compiled = self._compile_once(connection, rows[0], many=True)
         cursor = run(connection, compiled.sql, list(map(compiled.arrange, rows)))
         count: int = cursor.rowcount
         cursor.close()
         return count
 
     def rows(self, connection: Connection, **parameters: Any) -> list[Fetched]:
-        compiled = self._compiled(connection, parameters, many=False)
+        compiled = self._compile_once(connection, parameters, many=False)
         cursor = run(connection, compiled.sql, compiled.arrange(parameters))
         found: list[Fetched] = cursor.fetchall()
         cursor.close()
@@ -63,7 +63,7 @@ class Prepared:
         found = self.rows(connection, **parameters)
         return found[0] if found else None
 
-    def _compiled(self, connection: Connection, row: Row, *, many: bool) -> _Compiled:
+    def _compile_once(self, connection: Connection, row: Row, *, many: bool) -> _Compiled:
         key = (connection.dialect.name, *row)
         compiled = self._known.get(key)
         if compiled is None:
@@ -83,7 +83,7 @@ class Prepared:
         return _Compiled(
             sql=compiled.string,
             arrange=_arrangement(compiled, constants),
-            fetched=() if many else _fetched(connection, compiled),
+            fetched=() if many else _result_processors(connection, compiled),
         )
 
 
@@ -127,7 +127,7 @@ def _processor(compiled: Any, name: str) -> _Process | None:
 _NUMBERS = {False: 0, True: 1}
 
 
-def _fetched(connection: Connection, compiled: Any) -> _Processors:
+def _result_processors(connection: Connection, compiled: Any) -> _Processors:
     """Conversions from the driver's values to Python's. Only booleans need one, and only on SQLite."""
     types: list[Any] = [column.type for column in compiled._result_columns]
     booleans = [(place, type_) for place, type_ in enumerate(types) if isinstance(type_, Boolean)]
@@ -147,11 +147,11 @@ def run(connection: Connection, sql: str, parameters: Any) -> Any:
     try:
         (cursor.executemany if isinstance(parameters, list) else cursor.execute)(sql, parameters)
     except connection.dialect.loaded_dbapi.Error as error:
-        raise _translated(connection, error, cursor, sql=sql, parameters=parameters) from error
+        raise _translate(connection, error, cursor, sql=sql, parameters=parameters) from error
     return cursor
 
 
-def _translated(connection: Connection, error: Exception, cursor: Any, *, sql: str, parameters: Any) -> Exception:
+def _translate(connection: Connection, error: Exception, cursor: Any, *, sql: str, parameters: Any) -> Exception:
     dialect = connection.dialect
     lost = dialect.is_disconnect(error, connection.connection, cursor)  # type: ignore[arg-type]
     if lost:

@@ -282,7 +282,7 @@ def among_ids(name: str, column: Column[Any]) -> ColumnElement[bool]:
     return column.in_(select(listed.c.value))
 
 
-def unlocked(name: str, key: Column[Any], *conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+def skip_locked(name: str, key: Column[Any], *conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Rows that meet the conditions and that no other hub has locked. SQLite has one writer and needs no row locks; the
     subquery would take it four times as long."""
     if name != "postgresql":

@@ -123,7 +123,7 @@ async def register(
     hub: Hub, principal: Principal, group_id: str, *, request: RegisterKeysRequest, remembered: Remembered
 ) -> RegisterKeysReply:
     def effect(tx: JobTx) -> RegisterKeysReply:
-        row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
+        row = groups.require_owned(principal, group_rows.lock_group(tx, group_id))
         expected = {entry.key: entry for entry in request.keys}
         known = group_rows.get_expected(tx.connection, group_id, expected)
         fresh = [entry for key, entry in expected.items() if key not in known]
@@ -182,7 +182,7 @@ async def report(
     """Record outcomes of keys without a job. The first report of a key counts; further ones are counted as duplicates."""
 
     def effect(tx: JobTx) -> KeyReportsReply:
-        row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
+        row = groups.require_owned(principal, group_rows.lock_group(tx, group_id))
         verdicts, ends, again = _judge(tx, row, request.reports)
         _check_space(tx, row, more=sum(len(end["value"] or "") + len(end["words"] or "") for end in ends))
         groups.end_keys(tx, row, ends, actor=principal.account_id)
@@ -219,7 +219,7 @@ async def return_home(hub: Hub, principal: Principal, group_id: str, *, request:
     """Have the results delivered to the group's home, now or when it is complete; change the home; or cancel that."""
 
     def unit(tx: Tx) -> None:
-        row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
+        row = groups.require_owned(principal, group_rows.lock_group(tx, group_id))
         home = row.home
         if request.home is not None or (request.enabled and home is None):
             home = group_homes.find(tx.connection, row.account_id, request.home)
@@ -240,7 +240,7 @@ async def return_home(hub: Hub, principal: Principal, group_id: str, *, request:
 async def drain(hub: Hub, principal: Principal, group_id: str, *, wait_ms: int) -> GroupView:
     """Wait until the group is complete, or the time is over."""
     deadline_ms = hub.now_ms() + wait_ms
-    row = await hub.store.read(lambda connection: groups.owned(connection, principal, group_id))
+    row = await hub.store.read(lambda connection: groups.get_owned(connection, principal, group_id))
     # A watched group fires its own topic when it is complete; of other groups, every result has to be looked at.
     topics = [_complete_topic(group_id)] + ([] if row.watched else [f"group:{group_id}"])
     while True:

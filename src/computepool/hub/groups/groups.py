@@ -92,19 +92,19 @@ async def create(
     return await write_once(hub, remembered, effect, model=GroupView)
 
 
-def owned(connection: Connection, principal: Principal, group_id: str) -> GroupRow:
-    return owned_row(principal, group_rows.get_group(connection, group_id))
+def get_owned(connection: Connection, principal: Principal, group_id: str) -> GroupRow:
+    return require_owned(principal, group_rows.get_group(connection, group_id))
 
 
-def owned_row(principal: Principal, row: GroupRow | None) -> GroupRow:
-    return access.owned(principal, row, what="group")
+def require_owned(principal: Principal, row: GroupRow | None) -> GroupRow:
+    return access.require_owned(principal, row, what="group")
 
 
 async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
     """A group's owner never changes, so the store is asked once."""
     owner = hub.groups.owners.get(group_id)
     if owner is None:
-        row = await hub.store.read(lambda connection: owned(connection, principal, group_id))
+        row = await hub.store.read(lambda connection: get_owned(connection, principal, group_id))
         owner = row.account_id
         if len(hub.groups.owners) >= _OWNERS_MAX:
             hub.groups.owners.clear()
@@ -114,7 +114,7 @@ async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
 
 async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     return await hub.store.read(
-        lambda connection: GroupView(**view(connection, owned(connection, principal, group_id), hub=hub))
+        lambda connection: GroupView(**view(connection, get_owned(connection, principal, group_id), hub=hub))
     )
 
 
@@ -157,7 +157,7 @@ async def results(hub: Hub, principal: Principal, group_id: str, *, after: int, 
     found = await hub.long_poll(look, _topic(group_id), wait_ms=left_ms)
     if not found:
         # A client that hears that nothing is unfinished stops asking. So read the results once more after counting.
-        pending = await unfinished(hub, group_id)
+        pending = await count_unfinished(hub, group_id)
         found, _ = await hub.store.read(load) if pending == 0 else ([], True)
         if not found:
             return ResultPage(results=[], cursor=after, open=pending)
@@ -211,7 +211,7 @@ def within(rows: Sequence[_Sized], bytes_max: int) -> list[_Sized]:
     return kept
 
 
-async def unfinished(hub: Hub, group_id: str) -> int:
+async def count_unfinished(hub: Hub, group_id: str) -> int:
     def load(connection: Connection) -> int:
         keys = group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)  # keys first, as in `view`
         counts = job_rows.count_group(connection, group_id)
@@ -223,7 +223,7 @@ async def unfinished(hub: Hub, group_id: str) -> int:
 async def cancel(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     """Cancel every unfinished job of the group, in batches, so that other writes need not wait for a huge group. Keys without
     a job fail."""
-    await hub.store.read(lambda connection: owned(connection, principal, group_id))
+    await hub.store.read(lambda connection: get_owned(connection, principal, group_id))
     for _ in range(_CANCEL_ROUNDS):  # more jobs may be submitted meanwhile
         job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
         if not job_ids:
@@ -239,7 +239,7 @@ async def cancel(hub: Hub, principal: Principal, group_id: str) -> GroupView:
 
 def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:
     """True while there may be more."""
-    row = owned_row(principal, group_rows.lock_group(tx, group_id))
+    row = require_owned(principal, group_rows.lock_group(tx, group_id))
     keys = group_rows.pending_keys(tx.connection, group_id, limit=_CANCEL_BATCH)
     ends = [
         {"name": key, "outcome": group_rows.FAILED, "value": None, "words": "The group was cancelled."} for key in keys

@@ -66,7 +66,7 @@ async def page(hub: Hub, principal: Principal, group_id: str, *, after: int, lim
 
     async def look() -> tuple[tuple[int, list[MessageView]], bool]:
         # Count first: a client that hears that nothing is unfinished stops asking.
-        pending = await groups.unfinished(hub, group_id)
+        pending = await groups.count_unfinished(hub, group_id)
         found = await hub.store.read(
             lambda connection: views(connection, message_rows.page(connection, group_id, after=after, limit=limit))
         )

@@ -22,7 +22,7 @@ from computepool.hub.http.dependencies import (
     Submitter,
     WaitMs,
 )
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.protocol.base import NAME_MAX
@@ -46,7 +46,7 @@ from computepool.protocol.jobs.groups import (
     StatePage,
 )
 
-router = guarded()
+router = guarded_router()
 
 
 @router.post("/groups", status_code=201, tags=["groups"], responses=refuses(404, 409))

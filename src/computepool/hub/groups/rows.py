@@ -376,7 +376,7 @@ def page_keys(
     return ExpectedKeyRow.all(connection.execute(statement))
 
 
-def coming_home(connection: Connection, *, node_id: str, limit: int) -> list[str]:
+def groups_to_fetch(connection: Connection, *, node_id: str, limit: int) -> list[str]:
     """Groups that wait for this node to fetch them, oldest first."""
     return [group_id for (group_id,) in _COMING_HOME.rows(connection, node=node_id, most=limit)]
 

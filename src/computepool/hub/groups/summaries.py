@@ -53,7 +53,7 @@ _KEY_STATES: dict[Which, list[str]] = {
 
 async def summary(hub: Hub, principal: Principal, group_id: str) -> GroupSummary:
     found = await hub.store.read(
-        lambda connection: summarise(hub, connection, groups.owned(connection, principal, group_id))
+        lambda connection: summarise(hub, connection, groups.get_owned(connection, principal, group_id))
     )
     queued = [item.job_id for item in found.waiting.items if item.job_id and item.sentence == views.FOR_A_NODE]
     why = explanations.of_queued(hub, queued)

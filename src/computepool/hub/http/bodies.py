@@ -111,10 +111,10 @@ def replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that returns a body which was already read."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replayed() -> Message:
+    async def receive_again() -> Message:
         return messages.pop() if messages else await receive()
 
-    return replayed
+    return receive_again
 
 
 async def _read_rest(first: bytes, receive: Receive, most: int) -> bytes:

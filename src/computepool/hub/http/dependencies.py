@@ -11,7 +11,7 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 
 from computepool.core.errors import Forbidden, Unauthenticated
 from computepool.hub.context import Hub
-from computepool.hub.http.rate_limit import limited_sign_in, limits_of
+from computepool.hub.http.rate_limit import limit_sign_in, limits_of
 from computepool.hub.identity.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
 from computepool.hub.identity.idempotency import Remembered
 
@@ -103,7 +103,7 @@ class Allow:
             if key is None:
                 raise Unauthenticated()
             refuse_cross_site(request)
-        with limited_sign_in(request, key):
+        with limit_sign_in(request, key):
             principal = await _hub(request).identity.authenticator.person(key)
         limits_of(request.app.state).requests.take(principal.account_id)
         return principal
@@ -137,7 +137,7 @@ def clear_cookie(request: Request, response: Response) -> None:
             response.delete_cookie(name, path=path, httponly=True, samesite="lax", secure=name != COOKIE)
 
 
-async def signed_in_now(request: Request) -> Principal | None:
+async def reload_caller(request: Request) -> Principal | None:
     """The caller again, for streams: a key that was revoked meanwhile, or lost a role, must not go on reading."""
     key = bearer(request) or session_cookie(request)
     try:
@@ -173,7 +173,7 @@ async def bounded_wait(
     return min(wait_ms, round(_hub(request).settings.wait_max_s * 1000))
 
 
-async def remembered(
+async def get_remembered(
     request: Request,
     idempotency_key: Annotated[
         str,
@@ -196,7 +196,7 @@ def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
     return replace(base, account_id=principal.account_id, request_hash=hashlib.sha256(body).hexdigest())
 
 
-async def remembered_body(request: Request, key: Annotated[Remembered, Depends(remembered)]) -> Remembered:
+async def get_remembered_body(request: Request, key: Annotated[Remembered, Depends(get_remembered)]) -> Remembered:
     """The idempotency key with account and body, for routes whose policy has already admitted the caller."""
     _, caller = request.scope[_CALLER]
     return for_body(key, caller, await request.body())
@@ -215,8 +215,8 @@ Admin = Annotated[Principal, Depends(Allow(Action.ADMIN))]
 Node = Annotated[NodePrincipal, Depends(Allow(Action.NODE))]
 PersonOrNode = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
 SubmitterOrNode = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
-KeyDep = Annotated[Remembered, Depends(remembered)]
-RememberedDep = Annotated[Remembered, Depends(remembered_body)]
+KeyDep = Annotated[Remembered, Depends(get_remembered)]
+RememberedDep = Annotated[Remembered, Depends(get_remembered_body)]
 
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 WaitMs = Annotated[int, Depends(bounded_wait)]

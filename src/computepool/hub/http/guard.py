@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive
 
 from computepool.hub.http.bodies import Bodies, Caller, replay
-from computepool.hub.http.policy import declared_by
+from computepool.hub.http.policy import find_declared
 
 #: Routes whose bodies carry work: programs, arguments, results, attempts of a node, keys of groups.
 LARGE_BODIES = frozenset(
@@ -40,9 +40,9 @@ STREAMED_BODIES = frozenset({"/artifacts/{digest}"})
 class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        [policy] = declared_by(self.dependant)
+        [policy] = find_declared(self.dependant)
 
-        async def guarded(request: Request) -> Response:
+        async def handle_guarded(request: Request) -> Response:
             caller = await policy(request)
             if self.path in STREAMED_BODIES:
                 return await handle(request)
@@ -52,7 +52,7 @@ class GuardedRoute(APIRoute):
                 receive = replay((await receive())["body"], request.receive)
             return await handle(Request(request.scope, receive))
 
-        return guarded
+        return handle_guarded
 
     def _body_of(self, request: Request, caller: Caller) -> Receive:
         """A `receive` that reads the whole body when it is first called."""
@@ -70,6 +70,6 @@ class GuardedRoute(APIRoute):
         return receive
 
 
-def guarded(**options: Any) -> APIRouter:
+def guarded_router(**options: Any) -> APIRouter:
     """A router of guarded routes."""
     return APIRouter(route_class=GuardedRoute, **options)

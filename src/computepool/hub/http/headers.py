@@ -27,14 +27,14 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
 
-        async def completed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name.lower() for name, _ in message["headers"]}
                 more = [header for header in self._headers if header[0] not in given]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
-        await self._app(scope, receive, completed)
+        await self._app(scope, receive, send_with_headers)
 
 
 def security_headers(*, https: bool) -> list[tuple[bytes, bytes]]:

@@ -34,7 +34,7 @@ def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePol
         if isinstance(route, Mount) and route.routes:
             yield from policies(route.routes, path)
             continue
-        declared = list(declared_by(getattr(context, "dependant", None)))
+        declared = list(find_declared(getattr(context, "dependant", None)))
         found = {allow.action for allow in declared}
         for method in sorted(getattr(context, "methods", None) or getattr(route, "methods", None) or {"*"}):
             yield RoutePolicy(
@@ -52,10 +52,10 @@ def methods_at(routes: Sequence[BaseRoute], path: str) -> list[str]:
     return sorted({route.method for route, text in templates if re.fullmatch(re.sub("{[^{}]+}", "[^/]+", text), path)})
 
 
-def declared_by(dependant: Dependant | None) -> Iterator[Allow]:
+def find_declared(dependant: Dependant | None) -> Iterator[Allow]:
     if dependant is None:
         return
     if isinstance(dependant.call, Allow):
         yield dependant.call
     for inner in dependant.dependencies:
-        yield from declared_by(inner)
+        yield from find_declared(inner)

@@ -96,7 +96,7 @@ class SignInLimits:
                 "Too many sign-ins from here have failed; try again in a moment.", retry_after_s=max(1.0, wait_s)
             )
 
-    def failed(self, address: str, credential: str) -> None:
+    def record_failure(self, address: str, credential: str) -> None:
         for name in (address, _target(credential)):
             bucket = self._buckets.pop(name, None) or TokenBucket(self._clock, per_s=self._per_s, burst=self._burst)
             bucket.try_take()
@@ -104,7 +104,7 @@ class SignInLimits:
         while len(self._buckets) > _BUCKETS_MAX:
             self._buckets.popitem(last=False)
 
-    def succeeded(self, credential: str) -> None:
+    def record_success(self, credential: str) -> None:
         self._accepted.setdefault(_hash(credential))
         if len(self._accepted) > _BUCKETS_MAX:
             self._accepted.popitem(last=False)
@@ -168,13 +168,13 @@ def limits_of(state: State) -> RequestLimits:
 
 
 @contextmanager
-def limited_sign_in(request: Request, credential: str) -> Iterator[None]:
+def limit_sign_in(request: Request, credential: str) -> Iterator[None]:
     """Limit look-ups of a credential. Only a wrong one counts, not one that has expired or was revoked."""
     limits, address = limits_of(request.app.state).sign_ins, client_network(request.scope)
     limits.check(address, credential)
     try:
         yield
     except (WrongCredential, WrongCode):
-        limits.failed(address, credential)
+        limits.record_failure(address, credential)
         raise
-    limits.succeeded(credential)
+    limits.record_success(credential)

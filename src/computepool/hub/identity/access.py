@@ -150,14 +150,14 @@ def chosen_account(principal: Principal, account_id: str | None) -> str:
     return chosen
 
 
-def found(row: T | None, *, what: str, field: str | None = None) -> T:
+def require_found(row: T | None, *, what: str, field: str | None = None) -> T:
     """The row, or NotFound."""
     if row is None:
         raise NotFound(f"There is no such {what}.", field=field)
     return row
 
 
-def owned(principal: Principal, row: R | None, *, what: str) -> R:
+def require_owned(principal: Principal, row: R | None, *, what: str) -> R:
     """The row, or NotFound unless the caller may manage it."""
     check_owner(principal, None if row is None else row.account_id, what=what)
     assert row is not None

@@ -134,6 +134,6 @@ def _verify(token: str, key: str, previous: str | None, *, now_s: int) -> int:
         return verify_node_token(token, key=public_key(previous), hub=HUB_AUDIENCE, now_s=now_s)
 
 
-def signed_by_node(principal: NodePrincipal, signature: str, message: bytes) -> bool:
+def is_signed_by_node(principal: NodePrincipal, signature: str, message: bytes) -> bool:
     keys = (principal.public_key, principal.previous_key)
     return any(signed_by(public_key(key), signature, message) for key in keys if key is not None)

@@ -42,7 +42,7 @@ async def create(hub: Hub, principal: Principal, request: KeyRequest, *, remembe
     hash_, settings = hub.identity.secrets.digest(secret.hex()), hub.settings
 
     def effect(tx: Tx) -> NewKeyReply:
-        access.found(account_rows.get_account(tx.connection, owner), what="account", field="account_id")
+        access.require_found(account_rows.get_account(tx.connection, owner), what="account", field="account_id")
         check_not_impersonating(tx, principal, settings=settings, owner=owner)
         expires_at_ms = _expiry_within_maker(tx, principal, requested_ms, explicit=requested_ms is not None)
         key = {"id": key_id, "account_id": owner, "name": request.name, "expires_at_ms": expires_at_ms}
@@ -157,7 +157,7 @@ async def revoke(hub: Hub, principal: Principal, key_id: str) -> None:
     """Revoke a key at once, on every hub of the pool."""
 
     def unit(tx: Tx) -> None:
-        row = access.owned(principal, account_rows.get_key(tx.connection, key_id), what="key")
+        row = access.require_owned(principal, account_rows.get_key(tx.connection, key_id), what="key")
         if account_rows.revoke_key(tx, key_id):
             _emit(tx, principal, "key.revoked", account_id=row.account_id, key_id=key_id)
         tx.touch(KEYS_TOPIC)
@@ -182,7 +182,7 @@ async def revoke_all(hub: Hub, principal: Principal, account_id: str | None, *, 
     kept = principal.key_id if keep_this else ""
 
     def unit(tx: Tx) -> int:
-        access.found(account_rows.get_account(tx.connection, owner), what="account", field="account_id")
+        access.require_found(account_rows.get_account(tx.connection, owner), what="account", field="account_id")
         ended = account_rows.revoke_keys_of(tx, account_id=owner, but=kept)
         if ended:
             _emit(tx, principal, "account.signed_out_everywhere", account_id=owner, ended=ended)

@@ -31,7 +31,7 @@ async def change(hub: Hub, admin: Principal, account_id: str, *, request: RolesR
 
 
 def _changeable(tx: Tx, account_id: str) -> AccountRow:
-    row = access.found(account_rows.get_account(tx.connection, account_id), what="account")
+    row = access.require_found(account_rows.get_account(tx.connection, account_id), what="account")
     access.check_not_pools(account_id)
     return row
 

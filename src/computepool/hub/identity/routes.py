@@ -21,9 +21,9 @@ from computepool.hub.http.dependencies import (
     SignedIn,
     WaitMs,
 )
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import limited_sign_in
+from computepool.hub.http.rate_limit import limit_sign_in
 from computepool.hub.identity import keys, sign_in as identity
 from computepool.hub.identity.signing import rotation
 from computepool.hub.jobs import quotas
@@ -49,7 +49,7 @@ from computepool.protocol.base import PROTOCOL
 from computepool.protocol.health import CheckView, HealthView
 from computepool.protocol.hub_keys import HubKeys
 
-router = guarded()
+router = guarded_router()
 
 
 @router.get("/hub/health", tags=["hub"])
@@ -82,12 +82,12 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         protocol=PROTOCOL,
         time_ms=hub.now_ms(),
         nodes_online=hub.nodes.registry.online(hub.now_ms()),
-        nodes=await queries.enrolled(hub),
+        nodes=await queries.count_enrolled(hub),
         queued=len(hub.jobs.queue.backlog),
         running=running,
         account=account,
         mesh_version=hub.settings.mesh_version,
-        setup=not await queries.signed_in_before(hub),
+        setup=not await queries.has_anybody_signed_in(hub),
         signin_hint="" if account is not None else queries.SIGN_IN_HINT,
     )
 
@@ -141,7 +141,7 @@ async def sign_in(
     request: Request, response: Response, body: SignInRequest, hub: HubDep, _caller: Anyone
 ) -> SignInReply:
     """Exchange a one-time code for a key or a browser session."""
-    with limited_sign_in(request, body.code):
+    with limit_sign_in(request, body.code):
         reply = await identity.sign_in(hub, body)
     if body.kind == "key":
         return reply

@@ -29,7 +29,7 @@ async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPa
 
 async def get_account(hub: Hub, account_id: str) -> AccountView:
     row = await hub.store.read(account_rows.get_account, account_id)
-    return account_view(access.found(row, what="account"))
+    return account_view(access.require_found(row, what="account"))
 
 
 def issue_code(
@@ -61,7 +61,7 @@ async def create_link(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
     snapshot, lifetime_s = take(hub), hub.settings.signin_code_lifetime_s
 
     def unit(tx: Tx) -> tuple[str, int]:
-        access.found(account_rows.get_account(tx.connection, account_id), what="account")
+        access.require_found(account_rows.get_account(tx.connection, account_id), what="account")
         keys.check_not_impersonating(tx, admin, owner=account_id, settings=snapshot.settings)
         maker = account_rows.get_key(tx.connection, admin.key_id)
         if maker is not None and maker.kind == "key" and maker.expires_at_ms is not None:

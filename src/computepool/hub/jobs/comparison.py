@@ -42,7 +42,7 @@ class Comparison:
         rest = {"ms": self.longest_ms, "answers": dict(self.answers), "pair": self.pair}
         return json.dumps({"function": self.function, **rest})
 
-    def answered(self, pair: str, same: bool) -> Comparison:
+    def with_answer(self, pair: str, same: bool) -> Comparison:
         return replace(self, answers={**self.answers, pair: same}, pair="")
 
 

@@ -38,13 +38,13 @@ _Row = TypeVar("_Row", bound=JobRow)
 AnyJob = TypeVar("AnyJob", bound=JobView)
 
 
-def owned(principal: Principal, row: _Row | None) -> _Row:
-    return access.owned(principal, row, what="job")
+def require_owned(principal: Principal, row: _Row | None) -> _Row:
+    return access.require_owned(principal, row, what="job")
 
 
 async def load(hub: Hub, principal: Principal, job_id: str) -> JobRow:
     """Raises NotFound if it is not the caller's."""
-    return owned(principal, await hub.store.read(partial(job_rows.get_job, job_id=job_id)))
+    return require_owned(principal, await hub.store.read(partial(job_rows.get_job, job_id=job_id)))
 
 
 async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen: str | None) -> JobDetail:
@@ -61,7 +61,7 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
 
 
 def _detail(connection: Connection, *, principal: Principal, job_id: str, spec: JobSpec) -> JobDetail:
-    row = owned(principal, job_rows.get_job(connection, job_id))
+    row = require_owned(principal, job_rows.get_job(connection, job_id))
     attempts = attempt_rows.get_attempts(connection, row.id)
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
     checkpoint = None if row.checkpoint_no is None else checkpoint_rows.get(connection, row.id)
@@ -124,7 +124,9 @@ async def checkpoint(hub: Hub, principal: Principal, job_id: str) -> CheckpointD
 
 async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -> JobResult:
     async def look() -> tuple[FullJobRow, bool]:
-        row = owned(principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id)))
+        row = require_owned(
+            principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
+        )
         return row, JobState(row.state) in TERMINAL
 
     row = await hub.long_poll(look, f"job:{job_id}", wait_ms=wait_ms)
@@ -145,7 +147,7 @@ async def page(
     rows: list[JobRow] = []
     cursor, scanned = after, 0
     while len(rows) < limit and scanned < _SCANNED_MAX:
-        found, cursor = await _older(hub, filters, before=cursor, limit=limit - len(rows))
+        found, cursor = await _search(hub, filters, before=cursor, limit=limit - len(rows))
         rows += found
         scanned += _WINDOW
         if cursor is None:
@@ -166,7 +168,7 @@ async def page(
     return JobPage(jobs=_with_warnings(hub, jobs), next=cursor, searched_to_ms=searched_to_ms)
 
 
-async def _older(
+async def _search(
     hub: Hub, filters: JobFilter, *, before: str | None, limit: int
 ) -> tuple[Sequence[JobRow], str | None]:
     async with hub.jobs.searches if job_rows.is_search(filters) else nullcontext():

@@ -92,7 +92,7 @@ class Queue:
         if fresh:
             self.wake()
 
-    def submitted(self, new: NewJobs) -> None:
+    def add_submitted(self, new: NewJobs) -> None:
         """The usual case, without reading the store."""
         known, backlog = self._specs.peek(new.spec_digest), self.backlog
         if known is None or len(backlog) >= self._most:
@@ -108,7 +108,7 @@ class Queue:
         """The digest of its spec; empty if it is not known."""
         return self._spec_of.get(job_id, "")
 
-    def placed(self, job_id: str) -> None:
+    def forget_placed(self, job_id: str) -> None:
         """The dispatcher has taken it from the backlog, and a node has it."""
         self._spec_of.pop(job_id, None)
 

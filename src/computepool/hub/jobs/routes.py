@@ -26,7 +26,7 @@ from computepool.hub.http.dependencies import (
     WaitMs,
     for_body,
 )
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.identity.access import Principal
@@ -53,17 +53,17 @@ from computepool.protocol.jobs.jobs import (
 )
 from computepool.protocol.jobs.queueing import QueueView
 
-router = guarded(tags=["jobs"])
+router = guarded_router(tags=["jobs"])
 _SAME_TERMS = ResubmitRequest()
 
 
 @router.post("/jobs", status_code=201, responses=refuses(402, 404, 409, 429, 507))
 async def submit(request: Request, body: SubmitRequest, principal: Submitter, key: KeyDep) -> SubmitReply:
     """Submit one job, or many of one spec."""
-    return await submitted(request, principal, body, key=key, sent=await request.body())
+    return await submit_body(request, principal, body, key=key, sent=await request.body())
 
 
-async def submitted(
+async def submit_body(
     request: Request, principal: Principal, body: SubmitRequest, *, key: Remembered, sent: bytes
 ) -> SubmitReply:
     """`sent`: the body as it was received; the idempotency key is bound to it."""

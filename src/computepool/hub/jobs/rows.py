@@ -329,7 +329,7 @@ def _lease(connection: Connection, which: ColumnElement[bool]) -> ReturningUpdat
     queued, *_ = _IS_PLACEABLE
     return (
         update(jobs)
-        .where(dialect.unlocked(connection.dialect.name, jobs.c.id, which, *_IS_PLACEABLE), queued)
+        .where(dialect.skip_locked(connection.dialect.name, jobs.c.id, which, *_IS_PLACEABLE), queued)
         .values(
             state=JobState.LEASED.value,
             reason=Reason.PLACED.value,
@@ -451,6 +451,6 @@ def set_progress(tx: Tx, progress: Mapping[str, float]) -> None:
 
 
 def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
-    """Jobs that were queued for too long. Jobs that wait for a host have another limit (`checkpoint_rows.stranded`)."""
+    """Jobs that were queued for too long. Jobs that wait for a host have another limit (`checkpoint_rows.stranded_jobs`)."""
     late = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms, jobs.c.pinned == "")
     return scalars(connection, late.limit(limit))

@@ -50,7 +50,7 @@ def stop(tx: JobTx, node_id: str, attempt_id: str) -> None:
 
 def end_children(tx: JobTx, parent_ids: Sequence[str]) -> None:
     """End the jobs that these jobs submitted, except those that were detached."""
-    if found := child_rows.attached(tx.connection, parent_ids):
+    if found := child_rows.attached_jobs(tx.connection, parent_ids):
         cancel(tx, found, actor="hub", reason=Reason.PARENT_ENDED)
 
 

@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import Query
 
 from computepool.hub.http.dependencies import HubDep, SearchText, SignedIn
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.lookup import references
 from computepool.protocol.references import Reference, ReferenceKind
 
-router = guarded(tags=["jobs"])
+router = guarded_router(tags=["jobs"])
 
 
 @router.get("/find", responses=refuses(404, 409))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from computepool.hub.context import Hub
-from computepool.hub.loops.runner import guarded, pause_after_failure
+from computepool.hub.loops.runner import pause_after_failure, run_tick
 from computepool.hub.scheduling.cache_sync import OtherHubs
 from computepool.hub.scheduling.dispatch import Dispatcher
 
@@ -19,10 +19,10 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
     while True:
         await _wait(hub)
         if loop.time() - loaded_at >= _LOAD_ALL_S:
-            await guarded("dispatch.load_all", hub.jobs.queue.load_all)
+            await run_tick("dispatch.load_all", hub.jobs.queue.load_all)
             loaded_at = loop.time()
         hub.jobs.queue.changed.clear()
-        if not await guarded("dispatch", dispatcher.rounds, health=hub.observability.loop_health):
+        if not await run_tick("dispatch", dispatcher.rounds, health=hub.observability.loop_health):
             await pause_after_failure()
             hub.jobs.queue.wake()
 
@@ -30,7 +30,7 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
 async def follow(others: OtherHubs) -> None:
     """Apply what the other hubs did."""
     while True:
-        if not await guarded("follow", others.catch_up):
+        if not await run_tick("follow", others.catch_up):
             await pause_after_failure()
 
 
@@ -42,4 +42,4 @@ async def _wait(hub: Hub) -> None:
         async with asyncio.timeout(min(timeout_s, hub.settings.resync_s)):
             await hub.jobs.queue.changed.wait()
     except TimeoutError:
-        await guarded("dispatch.resync", hub.jobs.queue.resync)
+        await run_tick("dispatch.resync", hub.jobs.queue.resync)

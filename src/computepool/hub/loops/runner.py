@@ -16,17 +16,17 @@ async def every(interval_s: float, name: str, tick: Callable[[], Awaitable[objec
     health.begin(name, interval_s)
     while True:
         await asyncio.sleep(interval_s)
-        await guarded(name, tick, health=health)
+        await run_tick(name, tick, health=health)
 
 
-async def guarded(name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None) -> bool:
+async def run_tick(name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None) -> bool:
     """Run one tick. Returns False if it failed."""
     try:
         await tick()
     except Exception as error:
         logger.exception("loop.failed: %s", name)
         if health is not None:
-            health.failed(name, error)
+            health.record_failure(name, error)
         return False
     if health is not None:
         health.ran(name)

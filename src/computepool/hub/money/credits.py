@@ -43,12 +43,12 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
     owner = access.chosen_account(principal, account_id)
 
     def load(connection: Connection) -> tuple[dict[str, int], TransferRow | None, bool, int]:
-        matured = ledger_rows.matured_up_to(connection, owner)
+        matured = ledger_rows.last_matured(connection, owner)
         return (
             ledger_rows.get_balances(connection, owner),
             ledger_rows.next_earned(connection, owner, after=matured),
             owner in _tenured_owners(connection, [owner], hub.now_ms()),
-            ledger_rows.unconfirmed(connection, owner),
+            ledger_rows.unconfirmed_pay(connection, owner),
         )
 
     balances, upcoming, tenured, unconfirmed = await hub.store.read(load)
@@ -155,7 +155,7 @@ async def mature(hub: Hub) -> int:
 async def _mature_held(hub: Hub) -> int:
     """Pay that was held for a check and is due: job by job, independently of the owner's other earnings."""
     now_ms, done = hub.now_ms(), 0
-    while found := await hub.store.read(recheck_rows.held_until, now_ms=now_ms, limit=_MATURED_AT_ONCE):
+    while found := await hub.store.read(recheck_rows.due_jobs, now_ms=now_ms, limit=_MATURED_AT_ONCE):
         done += await hub.store.write(_release_held, job_ids=found, now_ms=now_ms)
     return done
 
@@ -203,7 +203,7 @@ def _due(connection: Connection, *, names: list[str], soon: bool, settings: Sett
 
 def _tenured_owners(connection: Connection, names: list[str], now_ms: int) -> set[str]:
     """Owners with a node that has been right for long enough and not wrong recently: their holdback is shorter."""
-    return reputation_rows.tenured(connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - WINDOW_MS)
+    return reputation_rows.tenured_owners(connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - WINDOW_MS)
 
 
 def _mature(tx: Tx, *, names: list[str], settings: Settings, soon: bool = False) -> int:
@@ -227,8 +227,8 @@ def _matures_by(settings: Settings, connection: Connection, now_ms: int, *, soon
 
 def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:
     """The amount, the last transfer it covers, and the last one covered before."""
-    after = ledger_rows.matured_up_to(connection, account_id)
-    amount, last = ledger_rows.earned_between(connection, account_id, after=after, before=before)
+    after = ledger_rows.last_matured(connection, account_id)
+    amount, last = ledger_rows.sum_earned(connection, account_id, after=after, before=before)
     return amount, last, after
 
 

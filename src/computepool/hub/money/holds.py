@@ -153,7 +153,7 @@ def _has_matured(tx: Tx, job: JobRow, pay: TransferRow, *, owner_id: str) -> boo
     maturing = any(
         row["kind"] == Kind.MATURE and row["debit"] == earnings and row["job_id"] is None for row in tx.before.transfers
     )
-    return maturing or pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id)
+    return maturing or pay.seq <= ledger_rows.last_matured(tx.connection, owner_id)
 
 
 def mature_held(tx: Tx, job: JobRow) -> dict[str, int]:

@@ -167,7 +167,7 @@ def earners_between(connection: Connection, *, first: int, before: int) -> list[
     return sorted(row.credit.removeprefix(ledger.earn("")) for row in rows)
 
 
-def matured_up_to(connection: Connection, account_id: str) -> int:
+def last_matured(connection: Connection, account_id: str) -> int:
     """The last transfer that a maturing has covered; 0: none."""
     matured = (
         select(transfers.c.ref)
@@ -182,7 +182,7 @@ def matured_up_to(connection: Connection, account_id: str) -> int:
     return int(connection.execute(matured).scalar() or 0)
 
 
-def earned_between(connection: Connection, account_id: str, *, after: int, before: int) -> tuple[int, int]:
+def sum_earned(connection: Connection, account_id: str, *, after: int, before: int) -> tuple[int, int]:
     """The amount earned by the transfers between these numbers, and the number of the last; (0, 0): nothing."""
     pays = _pays(account_id).where(transfers.c.seq > after, transfers.c.seq < before).subquery()
     row = connection.execute(
@@ -196,7 +196,7 @@ def next_earned(connection: Connection, account_id: str, *, after: int) -> Trans
     return TransferRow.first(connection.execute(pays.order_by(transfers.c.seq).limit(1)))
 
 
-def unconfirmed(connection: Connection, account_id: str) -> int:
+def unconfirmed_pay(connection: Connection, account_id: str) -> int:
     """The amount earned that is held until a check."""
     paid = (transfers.c.tx_key == literal("settle:") + jobs.c.id) & (transfers.c.kind == _PAY)
     statement = (

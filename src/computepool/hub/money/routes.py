@@ -20,7 +20,7 @@ from computepool.hub.http.dependencies import (
     RememberedDep,
     SignedIn,
 )
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money import costs, credits as credit_service, prices, receipts, statements
 from computepool.hub.submission import quotes
@@ -40,7 +40,7 @@ from computepool.protocol.money.credits import (
 )
 from computepool.protocol.money.receipts import SignedReceipt
 
-router = guarded()
+router = guarded_router()
 AtMs = Annotated[int | None, Query(ge=0, le=SEQ_MAX, description="Milliseconds since the epoch")]
 
 

@@ -75,18 +75,18 @@ async def load(hub: Hub, session: NodeSession) -> None:
     """Load the groups that wait for this node."""
     session.home_due = False
     node_id = session.node_id
-    session.result_deliveries = await hub.store.read(lambda connection: waiting(connection, node_id))
+    session.result_deliveries = await hub.store.read(lambda connection: waiting_groups(connection, node_id))
 
 
-def waiting(connection: Connection, node_id: str) -> list[str]:
+def waiting_groups(connection: Connection, node_id: str) -> list[str]:
     """The groups that this node is to fetch next."""
-    return group_rows.coming_home(connection, node_id=node_id, limit=DELIVERIES_MAX)
+    return group_rows.groups_to_fetch(connection, node_id=node_id, limit=DELIVERIES_MAX)
 
 
-def waiting_by_node(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
+def waiting_groups_by_node(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
     """The same for many nodes, of which few are homes."""
     homes = group_rows.with_groups_to_fetch(connection, node_ids)
-    return {node_id: waiting(connection, node_id) for node_id in homes}
+    return {node_id: waiting_groups(connection, node_id) for node_id in homes}
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
         return node_rows.get_node(connection, node_id), load_background(hub, connection, [node_id])
 
     row, background = await hub.store.read(load)
-    seen = view(hub, access.found(row, what="node"), principal, background=background)
+    seen = view(hub, access.require_found(row, what="node"), principal, background=background)
     level = Level.parse(seen.profile.isolation)
     return seen.model_copy(update={"sentence": _sentence(hub, seen), "sandbox": level.meaning})
 
@@ -131,7 +131,7 @@ def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
 
 
 def manageable(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
-    return access.owned(principal, node_rows.get_node(connection, node_id), what="node")
+    return access.require_owned(principal, node_rows.get_node(connection, node_id), what="node")
 
 
 async def reconcile(hub: Hub, node_id: str) -> None:

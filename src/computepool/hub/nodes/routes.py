@@ -23,10 +23,10 @@ from computepool.hub.http.dependencies import (
     Provider,
     SignedIn,
 )
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import client_ip, limited_sign_in, limits_of
+from computepool.hub.http.rate_limit import client_ip, limit_sign_in, limits_of
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
 from computepool.hub.nodes import node_list, nodes
@@ -59,7 +59,7 @@ from computepool.protocol.nodes.nodes import (
 )
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 
-router = guarded()
+router = guarded_router()
 _ONE_NODE = EnrolCodeRequest()
 _ANY_STATE: list[NodeState] = []
 _ANY_STATUS: list[NodeStatus] = []
@@ -116,7 +116,7 @@ async def receive_hardware(body: HardwareReport, node: Node, hub: HubDep) -> Har
 async def register(request: Request, body: RegisterRequest, hub: HubDep, _caller: Anyone) -> RegisterReply:
     """Enrol a node with a one-time code."""
     limits_of(request.app.state).registrations.take()
-    with limited_sign_in(request, body.code):
+    with limit_sign_in(request, body.code):
         return await enrolment.register(hub, body)
 
 

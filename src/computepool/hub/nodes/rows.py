@@ -110,7 +110,7 @@ def set_key(tx: Tx, row: NodeRow, *, public_key: str, until_ms: int) -> None:
     set_where(tx, nodes, nodes.c.id == row.id, nodes.c.public_key == row.public_key, **keys)
 
 
-def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
+def enrolment_times(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
     """When the account enrolled its nodes, oldest first, including nodes that were revoked."""
     statement = (
         select(nodes.c.enrolled_at_ms)
@@ -143,7 +143,7 @@ def list_nodes(
     return NodeRow.all(connection.execute(statement.order_by(nodes.c.id).limit(limit)))
 
 
-def joined_with(connection: Connection, *, account_id: str, code_id: str, limit: int) -> list[NodeRow]:
+def nodes_of_code(connection: Connection, *, account_id: str, code_id: str, limit: int) -> list[NodeRow]:
     """The account's nodes that were enrolled with this code, newest first."""
     statement = _WITH_OWNER.where(nodes.c.account_id == account_id, nodes.c.code == code_id)
     return NodeRow.all(connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)))
@@ -155,7 +155,7 @@ def recently_seen(connection: Connection, *, limit: int) -> list[NodeRow]:
     return NodeRow.all(connection.execute(statement.limit(limit)))
 
 
-def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
+def recently_seen_ids(connection: Connection, *, since_ms: int) -> list[str]:
     """Ids of the nodes seen since then, latest first, paused or not."""
     statement = select(nodes.c.id).where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
     return scalars(connection, statement.order_by(nodes.c.last_seen_ms.desc()))

@@ -43,7 +43,7 @@ class _Batch:
 async def gather(hub: Hub) -> int:
     """Turn the events since the last round into deliveries. Returns their number."""
     gathered = 0
-    busy = [hook.id for hook in await hub.store.read(rows.enabled)]
+    busy = [hook.id for hook in await hub.store.read(rows.list_enabled)]
     for _ in range(_BATCHES_MAX):
         batches = [(hook_id, await _gather_batch(hub, hook_id)) for hook_id in busy]
         gathered += sum(count for _, (count, _) in batches)

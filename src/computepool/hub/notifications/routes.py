@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from computepool.hub.http.dependencies import Cursor, HubDep, IdPath, Limit, RememberedDep, SignedIn
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.notifications import webhooks
 from computepool.protocol.webhooks import (
@@ -15,7 +15,7 @@ from computepool.protocol.webhooks import (
     WebhookView,
 )
 
-router = guarded(tags=["accounts"])
+router = guarded_router(tags=["accounts"])
 
 
 @router.get("/webhooks")

@@ -75,7 +75,7 @@ def count_of_account(connection: Connection, account_id: str) -> int:
     return count(connection, webhooks.c.account_id == account_id)
 
 
-def enabled(connection: Connection) -> list[WebhookRow]:
+def list_enabled(connection: Connection) -> list[WebhookRow]:
     return WebhookRow.fetch(connection, webhooks.c.disabled_at_ms.is_(None))
 
 

@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from computepool.hub.context import Hub
 from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import SEQ_MAX, HubDep, IdQuery, Limit, SearchText, Seq, SignedIn, TimeMs, WaitMs
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.observability import events
@@ -23,7 +23,7 @@ from computepool.protocol.jobs.filters import EventFilter
 T = TypeVar("T")
 _RETRY_MS = 1000
 
-router = guarded(tags=["events"])
+router = guarded_router(tags=["events"])
 
 
 async def _event_filter(
@@ -84,7 +84,7 @@ class _Listener:
         """Pass updates on while the caller is signed in and may see what it could see at the start."""
         scope = access.scope(self.principal)
         async for update in updates:
-            now = await dependencies.signed_in_now(self.request)
+            now = await dependencies.reload_caller(self.request)
             if now is None or access.scope(now) != scope:
                 return
             yield update

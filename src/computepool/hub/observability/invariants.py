@@ -38,9 +38,9 @@ POOL_RULES: dict[str, Finder] = {
     "a group's home is a node of its owner": pool.strange_homes,
     "every reference leads to an existing object": pool.lost_references,
     "an unfinished job names its checkpoint, a finished one has none": pool.lost_checkpoints,
-    "the storage counted for an account is what it stores in the database": inline_rows.differing,
-    "a node's reputation follows from its events": reputation_rows.differing,
-    "a submitter's reputation follows from the events": submitter_reputation_rows.differing,
+    "the storage counted for an account is what it stores in the database": inline_rows.differing_accounts,
+    "a node's reputation follows from its events": reputation_rows.differing_nodes,
+    "a submitter's reputation follows from the events": submitter_reputation_rows.differing_accounts,
 }
 
 MONEY_RULES: dict[str, Finder] = {
@@ -71,7 +71,7 @@ MONEY_RULES: dict[str, Finder] = {
 }
 
 #: Rules of the schema itself, whatever data it holds.
-GUARDS: dict[str, Finder] = {"the database refuses to change transfers": money.unguarded}
+GUARDS: dict[str, Finder] = {"the database refuses to change transfers": money.missing_triggers}
 
 RULES: dict[str, Finder] = POOL_RULES | MONEY_RULES | GUARDS
 

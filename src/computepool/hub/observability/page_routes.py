@@ -15,13 +15,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from computepool.core.errors import ComputePoolError, RateLimited
 from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import Anyone, HubDep, refuse_cross_site, set_cookie
-from computepool.hub.http.guard import guarded
-from computepool.hub.http.rate_limit import limited_sign_in
+from computepool.hub.http.guard import guarded_router
+from computepool.hub.http.rate_limit import limit_sign_in
 from computepool.hub.identity import keys, sign_in as identity
 from computepool.hub.observability import events, queries
 from computepool.protocol.accounts import SignInRequest
 
-router = guarded(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 _STYLE = """
 body{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}
@@ -86,7 +86,7 @@ async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
     refuse_cross_site(request)
     code = "".join(parse_qs((await request.body()).decode("ascii", "replace")).get("code", [])[:1])
     try:
-        with limited_sign_in(request, code):
+        with limit_sign_in(request, code):
             reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
     except RateLimited:
         raise

@@ -48,12 +48,12 @@ async def measures(hub: Hub) -> dict[str, int]:
     }
 
 
-async def signed_in_before(hub: Hub) -> bool:
+async def has_anybody_signed_in(hub: Hub) -> bool:
     """Whether any person ever signed in. Once true, it stays true."""
     if not hub.identity.signed_in_before:
         hub.identity.signed_in_before = await hub.store.read(vital_rows.anybody_signed_in)
     return hub.identity.signed_in_before
 
 
-async def enrolled(hub: Hub) -> int:
+async def count_enrolled(hub: Hub) -> int:
     return await hub.store.read(node_rows.count_nodes)

@@ -46,7 +46,7 @@ class LoopHealth:
         loop = self._known[name]
         loop.ran_at_ms, loop.failures, loop.error = self._clock.now_ms(), 0, ""
 
-    def failed(self, name: str, error: Exception) -> None:
+    def record_failure(self, name: str, error: Exception) -> None:
         loop = self._known[name]
         loop.failed_at_ms, loop.failures = self._clock.now_ms(), loop.failures + 1
         loop.error = f"{type(error).__name__}: {error}"[:_ERROR_MAX]

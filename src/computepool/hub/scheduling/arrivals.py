@@ -100,7 +100,7 @@ def _record(tx: JobTx, *, arrivals: Sequence[NodeDescription]) -> _Stored:
     enrolled = [arrival for arrival in arrivals if arrival.node_id in rows]
     restarted = [arrival for arrival in enrolled if rows[arrival.node_id].boot_id != arrival.boot_id]
     live = attempt_rows.live_attempts(tx.connection, node_ids)
-    if lost := _lost(restarted, live):
+    if lost := _lost_attempts(restarted, live):
         leases.end_attempts(tx, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
         follow_ups.run(tx)  # these may end further attempts of these nodes
         live = attempt_rows.live_attempts(tx.connection, node_ids)
@@ -111,10 +111,12 @@ def _record(tx: JobTx, *, arrivals: Sequence[NodeDescription]) -> _Stored:
         row = rows[arrival.node_id]
         tx.emit(actor=row.id, action="node.online", node_id=row.id, account_id=row.account_id)
     held = [attempt for attempts in live.values() for attempt in attempts]
-    return _Stored(rows, live, checkpoints.adopted(tx.connection, held), hardware_rows.load(tx.connection, node_ids))
+    return _Stored(
+        rows, live, checkpoints.adopted_checkpoints(tx.connection, held), hardware_rows.load(tx.connection, node_ids)
+    )
 
 
-def _lost(restarted: Sequence[NodeDescription], live: dict[str, list[LiveAttemptRow]]) -> list[str]:
+def _lost_attempts(restarted: Sequence[NodeDescription], live: dict[str, list[LiveAttemptRow]]) -> list[str]:
     """Attempts that a restarted agent held, and no longer holds."""
     return sorted(
         attempt.id
@@ -206,7 +208,7 @@ async def refresh(hub: Hub, sessions: Sequence[NodeSession]) -> None:
 
     def load(connection: Connection) -> tuple[dict[str, Reputation], list[NodeRow], dict[str, list[str]]]:
         known = reputation_rows.load(connection, node_ids)
-        homes = group_homes.waiting_by_node(connection, node_ids)
+        homes = group_homes.waiting_groups_by_node(connection, node_ids)
         return known, node_rows.get_nodes(connection, node_ids), homes
 
     known, found, homes = await hub.store.read(load)

@@ -112,7 +112,7 @@ class Dispatcher:
         if busy or len(new.job_ids) > _SUBMITTED_MAX:
             return None
         async with self._queue.placing:
-            self._queue.submitted(new)
+            self._queue.add_submitted(new)
             places = self._choose()
             if not places:
                 self._forget(new)
@@ -222,7 +222,7 @@ class Dispatcher:
         """Give leased attempts to their nodes. Jobs that another hub has taken leave the backlog."""
         now_ms, woken = self._hub.now_ms(), {}
         for place in places:
-            self._queue.placed(place.job_id)
+            self._queue.forget_placed(place.job_id)
             session = self._registry.get(place.lane.node_id)
             if place.job_id not in leased or session is None:
                 continue  # another hub has taken it; or the node has just left, and the lease will run out

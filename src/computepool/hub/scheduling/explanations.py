@@ -92,14 +92,14 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     shape = explain.without_moot_price(fleet, shape)
     if job.reason is Reason.VERIFYING:
         view = _why(hub, explain.explain(fleet, shape))
-        view = view.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
+        view = view.model_copy(update={"sentence": await _describe_verification(hub, job), "unsatisfiable": False})
     else:
         view = _why(hub, await explanation(hub, shape))
     named = {"job_id": job_id, "state": job.state, "reason": job.reason.value}
     return view.model_copy(update={**named, "ahead": backlog.position(job_id)})
 
 
-async def _verifying(hub: Hub, job: JobDetail) -> str:
+async def _describe_verification(hub: Hub, job: JobDetail) -> str:
     """How long its result waits to be confirmed."""
     if verification.parse(job.verify).strict:
         row = await hub.store.read(lambda connection: job_rows.get_job(connection, job.id))

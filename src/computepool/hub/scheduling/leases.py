@@ -122,7 +122,7 @@ async def _expire_waiting(hub: Hub, settlements: list[Settlement]) -> None:
     now_ms = hub.now_ms()
     stale = await hub.store.read(partial(job_rows.overdue_jobs, now_ms=now_ms, limit=_BATCH))
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
-    stranded = await hub.store.read(partial(checkpoint_rows.stranded, before_ms=before_ms, limit=_BATCH))
+    stranded = await hub.store.read(partial(checkpoint_rows.stranded_jobs, before_ms=before_ms, limit=_BATCH))
     if stale or stranded:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
         _, settlement = await follow_ups.write(hub, expire)

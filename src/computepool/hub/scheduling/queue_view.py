@@ -42,7 +42,10 @@ async def queue(hub: Hub, principal: Principal) -> bytes:
             nodes.append(_line(hub, session, shown.get(session.node_id, []), jobs=jobs))
     backlog = hub.jobs.queue.backlog
     view = QueueView(
-        queued=len(backlog) - backlog.delayed, delayed=backlog.delayed, nodes=[], waiting=await _waiting(hub, principal)
+        queued=len(backlog) - backlog.delayed,
+        delayed=backlog.delayed,
+        nodes=[],
+        waiting=await _waiting_rows(hub, principal),
     )
     head, found, tail = view.model_dump_json().encode().partition(b'"nodes":[')
     return head + found + b",".join(nodes) + tail
@@ -96,7 +99,7 @@ def _row(
         seen_ms=session.seen_ms,
         leases=[_lease(hub, attempt, jobs.get(attempt.job_id)) for attempt in shown],
         hidden=len(session.attempts) - len(shown),
-        load=_together(session.attempts.values()),
+        load=_add_up(session.attempts.values()),
     )
 
 
@@ -120,7 +123,7 @@ def _lease(hub: Hub, attempt: LiveAttempt, job: JobRow | None) -> LeaseView:
     )
 
 
-def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
+def _add_up(attempts: Iterable[LiveAttempt]) -> LoadView:
     loads = [
         attempt.last_report.load for attempt in attempts if attempt.last_report is not None and attempt.last_report.load
     ]
@@ -131,7 +134,7 @@ def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
     )
 
 
-async def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
+async def _waiting_rows(hub: Hub, principal: Principal) -> list[WaitingRow]:
     shapes = {
         shape: count
         for shape, count in hub.jobs.queue.backlog.shapes().items()

@@ -16,7 +16,7 @@ async def cancel(hub: Hub, principal: Principal, job_id: str) -> JobView:
     """Cancel a job; a finished one stays as it is."""
 
     def unit(tx: JobTx) -> JobRow:
-        row = jobs.owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
+        row = jobs.require_owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
         if JobState(row.state) in TERMINAL:
             return row
         reason = Reason.CANCELLED_BY_USER

@@ -17,7 +17,7 @@ from computepool.hub.db.tables import IS_OPEN, attempts, jobs, varying_specs
 from computepool.hub.jobs.attempt_rows import AttemptRow
 
 
-def waiting(connection: Connection, job_id: str) -> list[AttemptRow]:
+def waiting_attempts(connection: Connection, job_id: str) -> list[AttemptRow]:
     """In the order of the attempts."""
     return AttemptRow.fetch(
         connection,
@@ -51,7 +51,7 @@ def resume(tx: Tx, job_id: str, **changes: Any) -> None:
     set_where(tx, jobs, jobs.c.id == job_id, **{"queued_at_ms": tx.now_ms, "ready_at_ms": tx.now_ms, **changes})
 
 
-def unconfirmed(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
+def unconfirmed_jobs(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
     """Jobs with a result that nobody has confirmed since then, and that may be given out without a check."""
     statement = (
         select(jobs.c.id)
@@ -74,7 +74,7 @@ def mark_varying(tx: Tx, *, account_id: str, spec_digest: str) -> None:
     tx.connection.execute(dialect.insert_ignore(tx.connection, varying_specs), row)
 
 
-def varying(connection: Connection) -> set[tuple[str, str]]:
+def varying_programs(connection: Connection) -> set[tuple[str, str]]:
     """Programs (account and spec) whose results differ from run to run: running them again proves nothing."""
     rows = connection.execute(select(varying_specs.c.account_id, varying_specs.c.spec_digest))
     return {(row.account_id, row.spec_digest) for row in rows}

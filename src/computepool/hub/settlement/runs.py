@@ -41,7 +41,7 @@ class Run:
     is_stored: bool = True  #: its attempt's row has the result; else the caller writes it
 
     @classmethod
-    def reported(
+    def from_report(
         cls, report: Report, attempt: AttemptRow, *, log: Log, bill: RunCharge, columns: Mapping[str, Any], streak: int
     ) -> Run:
         """`columns`: the new ones of the attempt's row."""
@@ -65,7 +65,7 @@ class Run:
         )
 
     @classmethod
-    def stored(cls, row: AttemptRow) -> Run:
+    def from_row(cls, row: AttemptRow) -> Run:
         return cls(
             attempt=row,
             bill=RunCharge.of(row, row.billed_ms or 0),
@@ -143,8 +143,8 @@ class Run:
 def waiting_runs(tx: JobTx, job: JobRow) -> list[Run]:
     """Results of the job that wait to be compared, in the order of their attempts."""
     runs = []
-    for row in result_rows.waiting(tx.connection, job.id):
-        run = Run.stored(row)
+    for row in result_rows.waiting_attempts(tx.connection, job.id):
+        run = Run.from_row(row)
         run.parts = checkpoints.contributions(tx, job, row)
         runs.append(run)
     return runs

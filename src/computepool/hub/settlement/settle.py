@@ -74,7 +74,7 @@ _OF_SUCCESS: dict[str, Any] = dict.fromkeys(
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
     digests = [report.digest() for report in request.reports]
-    if not authenticator.signed_by_node(node, request.signature, request.signed_text(digests)):
+    if not authenticator.is_signed_by_node(node, request.signature, request.signed_text(digests)):
         raise Forbidden("The reports are not signed with this node's key.")
     await usage.observe(hub, node.node_id, request.reports)
     jitter = hub.clock.entropy(1)[0] / 256
@@ -315,7 +315,7 @@ class _Settling:
         assert bill is not None
         lane.billed_ms += max(0, bill.billed_ms - (attempt.checkpoint_ms or 0))
         log, streak = self.arrivals.of(attempt), self.checks.streak
-        run = Run.reported(case.report, attempt, log=log, bill=bill, columns=case.row, streak=streak)
+        run = Run.from_report(case.report, attempt, log=log, bill=bill, columns=case.row, streak=streak)
         run.parts = case.parts
         case.row |= {
             "new_billed_ms": bill.billed_ms,
@@ -360,8 +360,8 @@ class _Settling:
         if decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
             self.differing.append((job, len(runs)))
             return
-        endings = verification.conclude(self.tx, job, runs, decision=decision, actor=actor, why=case.why)
-        state, cost = endings[run.attempt.id]
+        ends = verification.conclude(self.tx, job, runs, decision=decision, actor=actor, why=case.why)
+        state, cost = ends[run.attempt.id]
         case.row |= {"new_state": state.value, "new_charge": cost, "new_billed_ms": run.bill.billed_ms}
         if case.is_late:
             self._supersede_others(case)
@@ -398,7 +398,7 @@ class _Settling:
                 waits_on=job.started_at_ms is None,
             )
             return
-        checkpoints.failed(tx, job, attempt_no=attempt.number)
+        checkpoints.count_failure(tx, job, attempt_no=attempt.number)
         given_up = retries.retry_or_fail(
             tx,
             job,

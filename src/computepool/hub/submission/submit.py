@@ -149,7 +149,7 @@ async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> S
         if submission.request.after:
             await hub.jobs.queue.load()
         else:
-            hub.jobs.queue.submitted(submission.new_jobs)
+            hub.jobs.queue.add_submitted(submission.new_jobs)
             hub.jobs.queue.wake()
     return written.reply
 

@@ -49,10 +49,10 @@ async def page(hub: Hub, principal: Principal, node_id: str, *, after: str | Non
     before = None if after is None else cursors.read(hub, after, of=node_id) or 0
 
     def load(connection: Connection) -> tuple[NodeRow, list[EventRow], set[str], dict[str, str]]:
-        node = access.found(node_rows.get_node(connection, node_id), what="node")
+        node = access.require_found(node_rows.get_node(connection, node_id), what="node")
         rows = outcome_rows.of_node(connection, node_id, before=before, limit=limit + 1)
         job_ids = [row.job_id for row in rows if row.job_id]
-        verified = outcome_rows.verified_at_once(connection, job_ids)
+        verified = outcome_rows.attempts_counted_at_once(connection, job_ids)
         return node, rows, verified, outcome_rows.kinds(connection, job_ids)
 
     node, rows, verified, kinds = await hub.store.read(load)
@@ -125,8 +125,8 @@ async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
     """The attempts that a node holds, for its owner: what for, since when, and what they pay."""
 
     def load(connection: Connection) -> tuple[NodeRow, list[HeldAttempt], tuple[int, int]]:
-        node = access.owned(principal, node_rows.get_node(connection, node_id), what="node")
-        held = outcome_rows.held(connection, node_id, limit=_SHOWN)
+        node = access.require_owned(principal, node_rows.get_node(connection, node_id), what="node")
+        held = outcome_rows.held_attempts(connection, node_id, limit=_SHOWN)
         return node, held, outcome_rows.count_held(connection, node_id)
 
     node, rows, (running, leased) = await hub.store.read(load)

@@ -93,7 +93,7 @@ def _next_due_ms(hub: Hub) -> int:
 
 
 async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> HardwareView:
-    if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
+    if not authenticator.is_signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The measurement is not signed with this node's key.")
     async with hub.trust.deciding:
         return await _receive(hub, node, report)

@@ -42,7 +42,7 @@ def of_node(connection: Connection, node_id: str, *, before: int | None, limit: 
     return EventRow.fetch(connection, *which, order=events.c.seq.desc(), limit=limit)
 
 
-def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]:
+def attempts_counted_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]:
     """Attempts at these jobs that were counted before the event of their job's success."""
     if not job_ids:
         return set()
@@ -58,7 +58,7 @@ def kinds(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
     return by_key(connection, jobs.c.kind, key=jobs.c.id, among=sorted(set(job_ids))) if job_ids else {}
 
 
-def held(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:
+def held_attempts(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:
     """Live attempts of a node: running ones first, then the oldest."""
     waits = case((attempts.c.state == AttemptState.RUNNING.value, 0), else_=1)
     statement = (

@@ -80,7 +80,7 @@ async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
     """Lift a node's ban and clear its violations; its streak starts again. Does nothing if there is nothing to pardon."""
 
     def unit(tx: Tx) -> None:
-        row = access.found(node_rows.get_node(tx.connection, node_id), what="node")
+        row = access.require_found(node_rows.get_node(tx.connection, node_id), what="node")
         known = reputation_rows.of_node(tx.connection, node_id)
         if known.banned_at_ms or known.penalised_at_ms:
             emit_pardoned(tx, row, actor=admin.account_id)
@@ -95,7 +95,7 @@ async def ask_review(hub: Hub, owner: Principal, node_id: str, *, note: str) -> 
     clock, life_ms = hub.clock, round(hub.settings.approval_lifetime_s * 1000)
 
     def unit(tx: Tx) -> ReviewReply:
-        node = access.owned(owner, node_rows.get_node(tx.connection, node_id), what="node")
+        node = access.require_owned(owner, node_rows.get_node(tx.connection, node_id), what="node")
         known = reputation_rows.of_node(tx.connection, node_id)
         if not (known.banned_at_ms or known.probation_at_ms):
             raise Conflict("There is nothing to review: this node is neither banned nor on probation.")

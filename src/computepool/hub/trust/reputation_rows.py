@@ -121,7 +121,7 @@ def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, in
     return [(id_, state, seen_ms or 0, _from_values(values)) for id_, state, seen_ms, *values in rows]
 
 
-def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:
+def tenured_owners(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:
     """Those of the owners with a node that has this many verified days, and no node with a wrong result since then."""
     matching = dialect.among(connection, nodes.c.account_id, accounts)
     statement = (
@@ -153,7 +153,7 @@ def rebuild(connection: Connection) -> None:
     save(connection, recount(connection))
 
 
-def differing(connection: Connection) -> list[str]:
+def differing_nodes(connection: Connection) -> list[str]:
     """Nodes whose stored reputation differs from what their events add up to."""
     rows = connection.execute(select(reputations.c.node_id, *_STORED))
     stored = {node_id: _from_values(values) for node_id, *values in rows}

@@ -22,7 +22,7 @@ def update(hub: Hub, changed: Mapping[str, SubmitterReputation]) -> None:
 async def refresh(hub: Hub) -> None:
     """Read what other hubs recorded: all of it at the start, then the news. Evidence fades, so every score changes."""
     since_ms, now_ms = hub.trust.submitters_read_ms - _OVERLAP_MS, hub.now_ms()
-    hub.trust.submitters.update(await hub.store.read(submitter_reputation_rows.changed_since, since_ms))
+    hub.trust.submitters.update(await hub.store.read(submitter_reputation_rows.list_changed_since, since_ms))
     hub.trust.submitters_read_ms = now_ms
     _update_fleet(hub, hub.trust.submitters)
 

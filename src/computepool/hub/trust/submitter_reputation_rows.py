@@ -89,7 +89,7 @@ def save(connection: Connection, changed: Mapping[str, SubmitterReputation]) -> 
         _SAVE.execute(connection, rows)
 
 
-def changed_since(connection: Connection, since_ms: int) -> dict[str, SubmitterReputation]:
+def list_changed_since(connection: Connection, since_ms: int) -> dict[str, SubmitterReputation]:
     """By the clock of whichever hub recorded the change."""
     rows = connection.execute(_SELECT.where(submitter_reputations.c.changed_at_ms >= since_ms))
     return _by_account(rows)
@@ -114,6 +114,6 @@ def rebuild(connection: Connection) -> None:
     save(connection, recount(connection))
 
 
-def differing(connection: Connection) -> list[str]:
+def differing_accounts(connection: Connection) -> list[str]:
     """Accounts whose stored reputation differs from what their events add up to."""
-    return differences(changed_since(connection, 0), recount(connection), default=UNKNOWN)
+    return differences(list_changed_since(connection, 0), recount(connection), default=UNKNOWN)

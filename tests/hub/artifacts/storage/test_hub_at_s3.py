@@ -77,7 +77,7 @@ async def test_two_hubs_with_a_bucket_and_no_folder_in_common(
         await asyncio.gather(*(garbage_collection.collect(hub.hub) for hub in hubs))
         blobs = make_blobs(settings)
         assert blobs.walk(after="", limit=10) == []
-        assert blobs.uploading((await sam.get("/me")).json()["id"]) == {}
+        assert blobs.upload_sizes((await sam.get("/me")).json()["id"]) == {}
 
 
 async def test_a_hub_of_another_database_refuses_the_bucket(tmp_path: Path, store: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ def send(blobs: Blobs, data: bytes, *, owner: str = "sam", step: int = 5 * MB, w
     whole = data if whole is None else whole
     digest = digest_of(whole)
     while True:
-        offset = blobs.uploaded(digest, owner)
+        offset = blobs.uploaded_bytes(digest, owner)
         upload = blobs.open_upload(digest, owner, offset=offset)
         try:
             offset = upload.append(data[offset : offset + step])
@@ -65,7 +65,7 @@ def test_bytes_come_in_pieces_and_are_read_back_in_part(blobs: Blobs, size: int,
     assert read(blobs, place, 0, size) == data
     assert read(blobs, place, size // 3, size // 2) == data[size // 3 : size // 3 + size // 2]
     assert [(one.place, one.size) for one in blobs.walk(after="", limit=9)] == [(place, size)]
-    assert (blobs.uploaded(digest, "sam"), blobs.uploading("sam")) == (0, {}), "nothing is left of the upload"
+    assert (blobs.uploaded_bytes(digest, "sam"), blobs.upload_sizes("sam")) == (0, {}), "nothing is left of the upload"
     blobs.erase(place)
     blobs.erase(place)
     assert blobs.size(place) is None
@@ -81,7 +81,7 @@ def test_an_upload_goes_on_at_another_hub_and_after_a_restart(make: MakeBlobs) -
         upload = make().open_upload(digest, "sam", offset=start)  # each has never seen what came before
         assert upload.append(data[start:end]) == end
         upload.close()
-        assert make().uploaded(digest, "sam") == end
+        assert make().uploaded_bytes(digest, "sam") == end
     upload = make().open_upload(digest, "sam", offset=len(data))
     place = upload.finish(len(data))
     upload.close()
@@ -94,7 +94,7 @@ def test_a_wrong_offset_is_refused_with_the_right_one(blobs: Blobs) -> None:
     for offset in (0, 3, 5):
         with pytest.raises(Conflict, match="at byte 4"):
             blobs.open_upload(digest, "sam", offset=offset)
-    assert blobs.uploaded(digest, "olga") == 0, "an upload is its owner's"
+    assert blobs.uploaded_bytes(digest, "olga") == 0, "an upload is its owner's"
 
 
 @pytest.mark.parametrize("wrong", ["bytes", "size"])
@@ -106,7 +106,7 @@ def test_a_wrong_upload_never_gets_a_place(make: MakeBlobs, wrong: str) -> None:
     with pytest.raises(BadRequest, match="was dropped"):
         upload.finish(len(data) + (wrong == "size"))
     assert places(make()) == []
-    assert make().uploaded(digest, "sam") == 0
+    assert make().uploaded_bytes(digest, "sam") == 0
     assert read(make(), send(make(), data), 0, len(data)) == data
 
 
@@ -136,7 +136,7 @@ def test_two_requests_at_once_spoil_nothing(make: MakeBlobs) -> None:
         blobs = make()
         for _ in range(15):
             try:
-                offset = blobs.uploaded(digest, "eve")
+                offset = blobs.uploaded_bytes(digest, "eve")
                 upload = blobs.open_upload(digest, "eve", offset=offset)
                 if upload.append(data[offset : offset + 30_000]) == len(data):
                     found.append(upload.finish(len(data)))
@@ -166,11 +166,11 @@ def test_what_is_on_its_way_is_counted_by_owner(blobs: Blobs) -> None:
     for number in (1, 2, 3):
         blobs.open_upload(digest_of(b"%d" % number), "sam", offset=0).append(b"x" * number * 100)
     blobs.open_upload(digest_of(b"1"), "olga", offset=0).append(b"x" * 7)
-    assert sum(blobs.uploading("sam").values()) == 600
-    assert blobs.uploading("sam")[digest_of(b"3")] == 300
-    assert blobs.uploading("kim") == {}
+    assert sum(blobs.upload_sizes("sam").values()) == 600
+    assert blobs.upload_sizes("sam")[digest_of(b"3")] == 300
+    assert blobs.upload_sizes("kim") == {}
     blobs.drop_upload(digest_of(b"2"), "sam")
-    assert sum(blobs.uploading("sam").values()) == 400
+    assert sum(blobs.upload_sizes("sam").values()) == 400
 
 
 def test_uploads_that_nobody_goes_on_with_are_dropped(blobs: Blobs) -> None:
@@ -178,9 +178,9 @@ def test_uploads_that_nobody_goes_on_with_are_dropped(blobs: Blobs) -> None:
     blobs.open_upload(digest, "sam", offset=0).append(b"ab")
     place = send(blobs, b"whole")
     blobs.drop_stale_uploads(before_s=time.time() - 60)  # noqa: TID251
-    assert blobs.uploaded(digest, "sam") == 2
+    assert blobs.uploaded_bytes(digest, "sam") == 2
     blobs.drop_stale_uploads(before_s=time.time() + 60)  # noqa: TID251
-    assert blobs.uploaded(digest, "sam") == 0
+    assert blobs.uploaded_bytes(digest, "sam") == 0
     assert places(blobs) == [place], "what is whole has nothing to do with it"
 
 

@@ -52,10 +52,10 @@ class Blobs(Protocol):
     def claim(self, pool: str) -> None:
         """Raises Conflict if another pool uses the store: each would collect the other's artifacts as garbage."""
 
-    def uploaded(self, digest: str, owner: str) -> int:
+    def uploaded_bytes(self, digest: str, owner: str) -> int:
         """How many bytes of this owner's upload have arrived."""
 
-    def uploading(self, owner: str) -> dict[str, int]:
+    def upload_sizes(self, owner: str) -> dict[str, int]:
         """How many bytes of each of the owner's uploads have arrived, by digest."""
 
     def open_upload(self, digest: str, owner: str, *, offset: int) -> Upload:

@@ -50,11 +50,11 @@ class DiskBlobs:
 
     # uploads
 
-    def uploaded(self, digest: str, owner: str) -> int:
+    def uploaded_bytes(self, digest: str, owner: str) -> int:
         part = self._part(digest, owner)
         return 0 if part is None else _size(part) or 0
 
-    def uploading(self, owner: str) -> dict[str, int]:
+    def upload_sizes(self, owner: str) -> dict[str, int]:
         folder, found = self._partial / owner_key(owner), Counter[str]()
         for part in folder.iterdir() if folder.is_dir() else ():
             found[part.stem] += _size(part) or 0

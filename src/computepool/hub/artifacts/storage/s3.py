@@ -103,10 +103,10 @@ class S3Blobs:
 
     # uploads
 
-    def uploaded(self, digest: str, owner: str) -> int:
+    def uploaded_bytes(self, digest: str, owner: str) -> int:
         return _end(self._chain(digest, owner))
 
-    def uploading(self, owner: str) -> dict[str, int]:
+    def upload_sizes(self, owner: str) -> dict[str, int]:
         prefix, found = self._key(f"uploads/{owner_key(owner)}/"), Counter[str]()
         with _service_errors():
             for entry in self._objects(prefix):

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
 from computepool.hub.http.dependencies import COOKIE, Anyone
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi import examples, problems
 from computepool.hub.http.policy import RoutePolicy, policies
 from computepool.hub.identity.access import Action
@@ -61,7 +61,7 @@ _SECURITY: dict[Action, list[dict[str, list[str]]]] = {
 _WITH_ROLE = frozenset({Action.SUBMIT, Action.PROVIDE, Action.ADMIN})
 _SAFE = frozenset({"GET", "HEAD"})
 
-router = guarded(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 
 @router.get("/openapi.json")

@@ -77,7 +77,7 @@ def pin(tx: Tx, job_id: str, node_id: str) -> None:
     set_where(tx, jobs, jobs.c.id == job_id, pinned=node_id)
 
 
-def stranded(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
+def stranded_jobs(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
     """Jobs that have waited since before then for the host that they named. Found by their checkpoints, because few jobs
     have one."""
     statement = (

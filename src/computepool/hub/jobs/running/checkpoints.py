@@ -45,7 +45,7 @@ UNMOVING = "This job did not declare that it moves."
 
 
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
-    if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
+    if not authenticator.is_signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
     snapshot = take_for(hub, node.node_id, [report.attempt_id])
     return await write_stored(hub, lambda tx: _receive(tx, node, report), snapshot)
@@ -217,7 +217,7 @@ def resume(tx: Tx, leased: Iterable[LeasedJob]) -> dict[str, CheckpointRow]:
     return found
 
 
-def adopted(connection: Connection, live: Sequence[LiveAttemptRow]) -> dict[str, CheckpointRow]:
+def adopted_checkpoints(connection: Connection, live: Sequence[LiveAttemptRow]) -> dict[str, CheckpointRow]:
     """By attempt, the checkpoint from which it resumes, if the job has no newer one: that would show that it has started."""
     resumed = [row for row in live if row.resumed_no is not None]
     found = checkpoint_rows.of_jobs(connection, [row.job_id for row in resumed])
@@ -241,7 +241,7 @@ def cut_short(attempt: AttemptRow, reason: Reason) -> bool:
     return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)
 
 
-def failed(tx: JobTx, job: JobRow, *, attempt_no: int) -> None:
+def count_failure(tx: JobTx, job: JobRow, *, attempt_no: int) -> None:
     """Count the failure of an attempt that resumed. After several the checkpoint is dropped: the next attempt starts from the
     beginning."""
     if job.checkpoint_no is None or job.checkpoint_no == attempt_no:

@@ -36,7 +36,7 @@ def insert_group(tx: Tx, group_id: str, *, root_id: str) -> None:
     tx.connection.execute(child_groups.insert().values(group_id=group_id, root_id=root_id))
 
 
-def used(connection: Connection, root_id: str) -> tuple[int, int]:
+def tree_usage(connection: Connection, root_id: str) -> tuple[int, int]:
     """How many jobs a tree has without its root, and what they cost, or hold while they are unfinished."""
     cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
     statement = (
@@ -69,7 +69,7 @@ def of_root(connection: Connection, root_id: str, job_ids: Sequence[str]) -> set
     return set(connection.execute(statement).scalars())
 
 
-def attached(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
+def attached_jobs(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
     """Unfinished jobs that end when one of these ends without success."""
     matching = dialect.among(connection, child_jobs.c.parent_id, parent_ids)
     statement = (

@@ -48,7 +48,7 @@ class Parent:
     principal: Principal  #: its submitter, with the role to submit alone
     detaches: bool = False  #: what it submits continues when it ends
 
-    def remembered(self, route: str, seq: int, body: bytes) -> Remembered:
+    def remembered_call(self, route: str, seq: int, body: bytes) -> Remembered:
         """The same for all attempts of the job: when a later attempt repeats the call, nothing is submitted again."""
         digest = hashlib.sha256(body).hexdigest()
         key = f"{self.job.id}:{seq}:{digest[:32]}"
@@ -160,7 +160,7 @@ def admit(tx: Tx, parent: Parent, request: SubmitRequest, *, job_ids: list[str],
     root_id, budget = parent.root_id, parent.budget
     if parent.depth >= settings.children_depth_max:
         raise Forbidden(f"Jobs may submit jobs {settings.children_depth_max} levels deep at most.")
-    count, cost = child_rows.used(tx.connection, root_id)
+    count, cost = child_rows.tree_usage(tx.connection, root_id)
     most = min(parent.root_spec.children, settings.children_max)
     if count + len(job_ids) > most:
         raise Conflict(f"This job may submit {most} jobs in all (children=); {count} have been submitted.")

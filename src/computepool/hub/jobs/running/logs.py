@@ -120,7 +120,7 @@ class Arrivals:
         tx.unsaved_output = {}
 
 
-def _hidden(job: JobRow, runs: Sequence[NamedAttempt]) -> list[str]:
+def _hidden_attempts(job: JobRow, runs: Sequence[NamedAttempt]) -> list[str]:
     """Attempts that are no part of the job's output: they only confirmed it, were wrong, or failed.
 
     While no result is accepted, the output of the first attempt with a result is shown, as it was while that ran.
@@ -169,9 +169,9 @@ async def page(hub: Hub, principal: Principal, job_id: str, *, after: int, limit
 
     def read(connection: Connection) -> tuple[JobRow, list[LogRow], bool | None]:
         # The state is read first, because chunks are committed no later than the report that ends the job.
-        job = jobs.owned(principal, job_rows.get_job(connection, job_id))
+        job = jobs.require_owned(principal, job_rows.get_job(connection, job_id))
         runs = attempt_rows.get_attempts(connection, job_id)
-        hidden = _hidden(job, runs)
+        hidden = _hidden_attempts(job, runs)
         rows = event_rows.list_logs(connection, job_id=job_id, after=after, limit=limit, without=hidden)
         return job, rows, _is_complete(hub.settings, job, runs)
 

@@ -6,7 +6,7 @@ from fastapi import Request
 
 from computepool.hub.groups import groups, messages
 from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Node, Seq, WaitMs
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.jobs import jobs
@@ -17,7 +17,7 @@ from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenReques
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import JobResult, JobView, SubmitReply
 
-router = guarded(tags=["agent"])
+router = guarded_router(tags=["agent"])
 
 
 @router.post("/attempts/{attempt_id}/jobs", status_code=201, responses=refuses(402, 403, 404, 409, 429, 507))
@@ -27,7 +27,7 @@ async def submit_children(
     """Submit jobs from a running job, within its limits."""
     parent = await children.parent_of(hub, node, attempt_id)
     limits_of(request.app.state).submissions.take(parent.principal.account_id)
-    remembered = parent.remembered("jobs", body.seq, await request.body())
+    remembered = parent.remembered_call("jobs", body.seq, await request.body())
     return await submit.submit_children(hub, parent, body, remembered=remembered)
 
 
@@ -41,7 +41,7 @@ async def create_child_group(
         hub,
         parent.principal,
         GroupRequest(name=body.name),
-        remembered=parent.remembered("groups", body.seq, await request.body()),
+        remembered=parent.remembered_call("groups", body.seq, await request.body()),
         parent=parent,
     )
 

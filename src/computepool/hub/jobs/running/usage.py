@@ -124,7 +124,7 @@ async def prune(hub: Hub) -> None:
 
 async def of_job(hub: Hub, principal: Principal, job_id: str) -> JobUsage:
     def load(connection: Connection) -> tuple[JobRow, list[NamedAttempt], dict[str, str], NodeRow | None]:
-        job = jobs.owned(principal, job_rows.get_job(connection, job_id))
+        job = jobs.require_owned(principal, job_rows.get_job(connection, job_id))
         attempts = attempt_rows.get_attempts(connection, job_id)
         node = node_rows.get_node(connection, attempts[-1].node_id) if attempts else None
         return job, attempts, attempt_rows.usage_of_job(connection, job_id), node

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 
 from computepool.hub.http.dependencies import HubDep, IdPath, MayProvide, Provider, SignedIn
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money.market import market_view
 from computepool.hub.nodes.owner import earnings, price_floors
@@ -20,7 +20,7 @@ from computepool.protocol.money.market import (
     NodeEarnings,
 )
 
-router = guarded(tags=["market"])
+router = guarded_router(tags=["market"])
 
 _TIME_MAX_MS = 2**53
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"

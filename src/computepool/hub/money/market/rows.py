@@ -97,7 +97,7 @@ class SpotStep:
     demand: int
 
 
-def waiting(connection: Connection, *, now_ms: int, limit: int) -> list[WaitingJobs]:
+def waiting_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[WaitingJobs]:
     """Jobs that could start now, of the `limit` oldest, grouped by what they need and pay."""
     oldest = (
         select(
@@ -179,7 +179,7 @@ def prune(tx: Tx, *, before: int) -> None:
     tx.connection.execute(delete(market_counts).where(market_counts.c.tick < before))
 
 
-def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -> tuple[int, int]:
+def sum_earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -> tuple[int, int]:
     """What the node's accepted attempts were paid by the transfers from `first` on, and their number."""
     is_kept = or_(jobs.c.taken_back.is_(None), jobs.c.verdict != "refuted")
     kept = (jobs.c.id == attempts.c.job_id) & is_kept

@@ -66,7 +66,7 @@ async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> 
     counting = MarketCount(hub.nodes.registry.fleet, hub.money.market, others)
     if show:
         counting.add_floors()
-    waiting = await _waiting(hub) if others else hub.jobs.queue.backlog.shapes()
+    waiting = await _waiting_shapes(hub) if others else hub.jobs.queue.backlog.shapes()
     shapes = sorted(waiting.items(), key=lambda item: -item[1])[:SHAPES_COUNTED_MAX]
     for number, (shape, jobs) in enumerate(shapes):
         if number % _SHAPES_AT_ONCE == _SHAPES_AT_ONCE - 1:
@@ -77,10 +77,10 @@ async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> 
     return counting
 
 
-async def _waiting(hub: Hub) -> dict[Shape, int]:
+async def _waiting_shapes(hub: Hub) -> dict[Shape, int]:
     """The queue as stored: a job that another hub took stays in this hub's backlog until it tries to place it."""
     now_ms, limit = hub.now_ms(), hub.settings.backlog_max
-    rows = await hub.store.read(market_rows.waiting, now_ms=now_ms, limit=limit)
+    rows = await hub.store.read(market_rows.waiting_jobs, now_ms=now_ms, limit=limit)
     specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     found: dict[Shape, int] = {}
     for row in rows:

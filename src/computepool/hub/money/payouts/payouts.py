@@ -298,7 +298,7 @@ def _find(connection: Connection, payout_id: str) -> PayoutRow:
 
 
 def _own(connection: Connection, principal: Principal, payout_id: str) -> PayoutRow:
-    return access.owned(principal, rows.get(connection, payout_id), what="payout")
+    return access.require_owned(principal, rows.get(connection, payout_id), what="payout")
 
 
 # views

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Header, Path, Query, Request, Response
 
 from computepool.hub.http.dependencies import Admin, Anyone, Cursor, HubDep, IdPath, Limit, RememberedDep, SignedIn
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money.payouts import payout_rounds, payouts
 from computepool.protocol.money.payouts import (
@@ -20,7 +20,7 @@ from computepool.protocol.money.payouts import (
     State,
 )
 
-router = guarded(tags=["payouts"])
+router = guarded_router(tags=["payouts"])
 
 
 class _Csv(Response):

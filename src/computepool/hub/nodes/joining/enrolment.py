@@ -240,7 +240,7 @@ def _check_rate(tx: Tx, owner: str, account: AccountRow | None, *, most: int) ->
     """Limit new nodes per day, or an owner could leave a bad reputation behind as often as they like."""
     if account is None or Role.ADMIN in account.roles.split(","):
         return
-    recent = node_rows.enrolled_since(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
+    recent = node_rows.enrolment_times(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
     if len(recent) >= most:
         raise RateLimited(
             f"An account may enrol {most} nodes a day; ask the hub's operator for more.",
@@ -252,7 +252,7 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
     """Replace the node's key by one that the old key signed. Both are accepted for a while."""
     text = rekey_text(node.node_id, request.public_key)
     new = public_key(request.public_key)
-    if not signed_by(new, request.proof, text) or not authenticator.signed_by_node(node, request.endorsement, text):
+    if not signed_by(new, request.proof, text) or not authenticator.is_signed_by_node(node, request.endorsement, text):
         raise Forbidden("The new key must be signed by the old one, and by itself.")
 
     overlap_ms = round(hub.settings.node_key_overlap_s * 1000)

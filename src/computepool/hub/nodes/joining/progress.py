@@ -93,7 +93,7 @@ async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
         code = account_rows.find_code(connection, code_id, account_id=owner, purposes=(ENROL, JOIN))
         if len(code_id) != CODE_ID or code is None:
             return None, []
-        rows = node_rows.joined_with(connection, account_id=code.account_id, code_id=code_id, limit=_NODES_SHOWN)
+        rows = node_rows.nodes_of_code(connection, account_id=code.account_id, code_id=code_id, limit=_NODES_SHOWN)
         first = partial(event_rows.first_of_node, connection)
         return code, [
             _Joined(row, first(row.id, action="node.online"), first(row.id, action="job.succeeded")) for row in rows

@@ -39,9 +39,9 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
     def load(connection: Connection) -> tuple[NodeRow, NodeProfile, dict[Zone, SpotRow | None], list[Earned], bool]:
         known = node_rows.get_node(connection, node_id)
         if isinstance(principal, Principal):
-            row = access.owned(principal, known, what="node")
+            row = access.require_owned(principal, known, what="node")
         else:  # the node itself
-            row = access.found(known, what="node")
+            row = access.require_found(known, what="node")
         truth = hardware_rows.load(connection, [node_id]).get(node_id)
         node = _profile(hub, row, truth)
         counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(node)}
@@ -68,7 +68,7 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
 async def own_view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
     """For the node itself: its owner's name and its own earnings, and nothing else about the owner."""
     row = await hub.store.read(partial(node_rows.get_node, node_id=node.node_id))
-    owner_name = access.found(row, what="node").owner_name
+    owner_name = access.require_found(row, what="node").owner_name
     return OwnNodeView(owner_name=owner_name, earnings=await of_node(hub, node, node.node_id))
 
 
@@ -111,7 +111,7 @@ def _sale(hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, co
 
 def _earnings(connection: Connection, row: NodeRow, *, days: int, now_ms: int) -> Earned:
     first = ledger_rows.first_at(connection, now_ms - days * _DAY_MS)
-    amount, jobs = market_rows.earned(connection, owner_id=row.account_id, node_id=row.id, first=first)
+    amount, jobs = market_rows.sum_earned(connection, owner_id=row.account_id, node_id=row.id, first=first)
     return Earned(days=days, amount=amount, jobs=jobs)
 
 

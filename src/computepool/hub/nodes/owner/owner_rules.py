@@ -56,7 +56,7 @@ def _push(hub: Hub, node_id: str, rules: NodeRules) -> None:
 
 
 def _own(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
-    return access.owned(principal, node_rows.get_node(connection, node_id), what="node")
+    return access.require_owned(principal, node_rows.get_node(connection, node_id), what="node")
 
 
 def rules_of(row: NodeRow) -> NodeRules:

@@ -25,7 +25,7 @@ async def get_default(hub: Hub, principal: Principal) -> FloorView:
     account_id = principal.account_id
 
     def load(connection: Connection) -> tuple[int | None, int]:
-        return _account_floor(connection, account_id), len(_following(connection, account_id))
+        return _account_floor(connection, account_id), len(_nodes_without_floor(connection, account_id))
 
     floor, nodes = await hub.store.read(load)
     return FloorView(node_id=None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes))
@@ -38,7 +38,7 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
     def unit(tx: Tx) -> list[str]:
         _check_economy(table, floor)
         before = _account_floor(tx.connection, account_id)
-        following = _following(tx.connection, account_id)
+        following = _nodes_without_floor(tx.connection, account_id)
         if before != floor:
             account_rows.set_account(tx, account_id, floor=floor)
             old, new = _text(before), _text(floor)
@@ -57,7 +57,7 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
     table = hub.money.market.table
 
     def unit(tx: Tx) -> NodeRow:
-        row = access.owned(principal, node_rows.get_node(tx.connection, node_id), what="node")
+        row = access.require_owned(principal, node_rows.get_node(tx.connection, node_id), what="node")
         _check_economy(table, floor)
         if row.floor != floor:
             node_rows.set_node(tx, node_id, floor=floor)
@@ -119,7 +119,7 @@ def _account_floor(connection: Connection, account_id: str) -> int | None:
     return None if row is None else row.floor
 
 
-def _following(connection: Connection, account_id: str) -> list[str]:
+def _nodes_without_floor(connection: Connection, account_id: str) -> list[str]:
     """The account's nodes without a floor of their own."""
     rows = node_rows.list_nodes(connection, after="", limit=_ALL, account_id=account_id)
     return [row.id for row in rows if row.floor is None and row.state != "revoked"]

@@ -66,7 +66,7 @@ _SIDES: tuple[_Sides, ...] = (
 )
 
 
-def named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
+def ledger_name(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
     """The name of a ledger account (or key) as core/money/ledger.py makes it."""
     return literal(prefix) + column
 
@@ -190,17 +190,17 @@ def strays() -> Select[Any]:
     """A job's money comes from and returns to its submitter, under a key that names the job."""
     held = exists().where(
         jobs.c.id == func.substr(transfers.c.tx_key, 6),  # after hold:
-        transfers.c.credit == named("escrow:", jobs.c.account_id),
+        transfers.c.credit == ledger_name("escrow:", jobs.c.account_id),
     )
     used = exists().where(
         transfers.c.job_id == jobs.c.id,
-        transfers.c.tx_key == named("settle:", jobs.c.id),
-        transfers.c.debit == named("escrow:", jobs.c.account_id),
+        transfers.c.tx_key == ledger_name("settle:", jobs.c.id),
+        transfers.c.debit == ledger_name("escrow:", jobs.c.account_id),
     )
     back = exists().where(
         transfers.c.job_id == jobs.c.id,
-        transfers.c.tx_key == named("takeback:", jobs.c.id),
-        transfers.c.credit == named("user:", jobs.c.account_id),
+        transfers.c.tx_key == ledger_name("takeback:", jobs.c.id),
+        transfers.c.credit == ledger_name("user:", jobs.c.account_id),
     )
     holds, uses = transfers.c.kind == Kind.HOLD.value, transfers.c.kind.in_(_RESOLVING)
     backs = transfers.c.kind == Kind.TAKE_BACK.value
@@ -218,7 +218,7 @@ def paid_to_others() -> Select[Any]:
         or_(attempts.c.state == AttemptState.SUCCEEDED.value, was_used()),
         nodes.c.id == attempts.c.node_id,
         nodes.c.account_id == attempts.c.owner_id,
-        transfers.c.credit == named("earn:", nodes.c.account_id),
+        transfers.c.credit == ledger_name("earn:", nodes.c.account_id),
     )
     return _transfers(transfers.c.kind == Kind.PAY.value, ~earned)
 
@@ -261,7 +261,7 @@ def holds_not_used_up() -> Select[Any]:
 
 @finder
 def holds_used_early() -> Select[Any]:
-    spent = exists().where(transfers.c.tx_key == named("settle:", jobs.c.id))
+    spent = exists().where(transfers.c.tx_key == ledger_name("settle:", jobs.c.id))
     return select(jobs.c.id).where(IS_OPEN, spent)
 
 
@@ -272,7 +272,7 @@ def holds_not_taken() -> Select[Any]:
     earned = case((func.substr(transfers.c.debit, 1, 6) == "owner:", transfers.c.amount), else_=0)
     moves = union_all(
         select(
-            named("escrow:", jobs.c.account_id).label("account"),
+            ledger_name("escrow:", jobs.c.account_id).label("account"),
             jobs.c.hold.label("amount"),
             jobs.c.hold_earned.label("earned"),
         ),
@@ -287,7 +287,7 @@ def wrong_escrow() -> Select[Any]:
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
         select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
-        select(named("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
+        select(ledger_name("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
     ).subquery()
     statement = select(sides.c.account).group_by(sides.c.account)
     return statement.having(func.sum(sides.c.amount) != 0)
@@ -377,7 +377,7 @@ def wrong_take_backs(connection: Connection) -> list[str]:
     """For a result proven wrong, all pay and the fee are taken back from those who got them, and the job's row says so. If a
     result was confirmed while its pay was held, but took too long, only a part is.
     """
-    used, back = _hold_usage(), _taken_back()
+    used, back = _hold_usage(), _take_backs()
     joined = jobs.outerjoin(back, back.c.job_id == jobs.c.id).outerjoin(used, used.c.job_id == jobs.c.id)
     differs = func.coalesce(back.c.pay + back.c.fee, -1) != func.coalesce(jobs.c.taken_back, -1)
     pay, fee = func.coalesce(used.c.pay, 0), func.coalesce(used.c.fee, 0)
@@ -389,14 +389,14 @@ def wrong_take_backs(connection: Connection) -> list[str]:
     earned = exists().where(
         attempts.c.job_id == transfers.c.job_id,
         attempts.c.charge > 0,
-        transfers.c.debit == named("earn:", attempts.c.owner_id),
+        transfers.c.debit == ledger_name("earn:", attempts.c.owner_id),
     )
     from_others = transfers.c.kind == Kind.TAKE_BACK.value, transfers.c.debit != FEES, ~earned
     return ids(connection, jobs_found) + _numbers(connection, _transfers(*from_others))
 
 
 @cache
-def _taken_back() -> Subquery:
+def _take_backs() -> Subquery:
     return (
         select(
             transfers.c.job_id,
@@ -442,7 +442,7 @@ def matured_unearned(connection: Connection) -> list[str]:
 # triggers
 
 
-def unguarded(connection: Connection) -> list[str]:
+def missing_triggers(connection: Connection) -> list[str]:
     """The missing triggers of those that keep transfers from being changed."""
     if connection.dialect.name == "sqlite":
         expected = {"transfers_update", "transfers_delete"}

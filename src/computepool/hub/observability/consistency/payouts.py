@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or
 
 from computepool.core.money.ledger import BANK, Kind
 from computepool.hub.db.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
-from computepool.hub.observability.consistency.money import named, stream, tables_of
+from computepool.hub.observability.consistency.money import ledger_name, stream, tables_of
 from computepool.hub.observability.consistency.pool import finder, ids
 
 #: Hubs' clocks may differ by this much when one changes prices and another accepts a request.
@@ -17,7 +17,7 @@ _SKEW_MS = 60_000
 
 def wrong_payouts(connection: Connection) -> list[str]:
     """A payout is reserved in full; it goes to the bank when paid, and back to its owner when it failed or was rejected."""
-    name, owner = named("payout:", payouts.c.id), named("owner:", payouts.c.account_id)
+    name, owner = ledger_name("payout:", payouts.c.id), ledger_name("owner:", payouts.c.account_id)
     reserved = _sum_of(Kind.PAYOUT_RESERVE, transfers.c.credit == name, transfers.c.debit == owner)
     paid = _sum_of(Kind.PAYOUT_PAID, transfers.c.debit == name)
     returned = _sum_of(Kind.PAYOUT_RETURN, transfers.c.debit == name, transfers.c.credit == owner)
@@ -43,7 +43,7 @@ def payouts_in_flight() -> Select[Any]:
     """The account of a payout holds its amount until it is decided, and nothing afterwards."""
     there = func.coalesce(balances.c.balance, 0)
     expected = case((IS_UNDECIDED, payouts.c.amount), else_=0)
-    joined = payouts.outerjoin(balances, balances.c.account == named("payout:", payouts.c.id))
+    joined = payouts.outerjoin(balances, balances.c.account == ledger_name("payout:", payouts.c.id))
     return select(payouts.c.id).select_from(joined).where(there != expected)
 
 

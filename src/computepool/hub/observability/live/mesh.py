@@ -79,7 +79,7 @@ async def _count(hub: Hub, now_ms: int) -> None:
     def load(connection: Connection) -> tuple[dict[str, int], int, int, list[SettledMinute]]:
         states = job_rows.count_states(connection) if count else {}
         enrolled = node_rows.count_nodes(connection) if count else 0
-        upto, rows = mesh_rows.settled(connection, after=settled.upto, since_ms=since_ms)
+        upto, rows = mesh_rows.settled_minutes(connection, after=settled.upto, since_ms=since_ms)
         return states, enrolled, upto, list(rows)
 
     states, enrolled, settled.upto, rows = await hub.store.read(load)
@@ -106,7 +106,7 @@ async def _load_elsewhere(hub: Hub, now_ms: int) -> None:
     def load(connection: Connection) -> list[NodeElsewhere]:
         if not node_status.other_hubs_serve(hub, connection):
             return []
-        return list(mesh_rows.seen_elsewhere(connection, since_ms=since_ms, limit=_ELSEWHERE_MAX))
+        return list(mesh_rows.nodes_elsewhere(connection, since_ms=since_ms, limit=_ELSEWHERE_MAX))
 
     rows = await hub.store.read(load)
     mesh.elsewhere = {row.id: _elsewhere(hub, row, mesh.elsewhere.get(row.id)) for row in rows}

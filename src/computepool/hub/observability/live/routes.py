@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import Header, Response
 
 from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Seq, SignedIn, WaitMs
-from computepool.hub.http.guard import guarded
+from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.jobs.running import usage
 from computepool.hub.observability.live import activity, mesh
 from computepool.protocol.nodes.mesh import ActivityPage, JobUsage, MeshNodes, MeshView
 
-router = guarded()
+router = guarded_router()
 _UNCHANGED: dict[int | str, dict[str, Any]] = {
     304: {"description": "The list is still the one that `If-None-Match` names"}
 }

@@ -89,7 +89,7 @@ class Arrival(TypedRow, of=(events.c.seq, events.c.at_ms, events.c.action, nodes
     profile: str
 
 
-def seen_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list[NodeElsewhere]:
+def nodes_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list[NodeElsewhere]:
     """Nodes that some hub has seen since then."""
     statement = (
         NodeElsewhere.select()
@@ -102,7 +102,7 @@ def seen_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list
     return NodeElsewhere.all(connection.execute(statement))
 
 
-def settled(connection: Connection, *, after: int | None, since_ms: int) -> tuple[int, list[SettledMinute]]:
+def settled_minutes(connection: Connection, *, after: int | None, since_ms: int) -> tuple[int, list[SettledMinute]]:
     """The last transfer counted, and the costs of jobs by the minute, after a transfer, or (None) since a time."""
     first = ledger_rows.first_at(connection, since_ms) if after is None else after + 1
     statement = SettledMinute.select().where(transfers.c.seq >= first, transfers.c.kind.in_(_COSTS)).group_by(_MINUTE)

@@ -118,7 +118,7 @@ def classes_of_accepted(tx: JobTx, results: Sequence[AcceptedResult]) -> Sequenc
     for each, attempt in results:
         full = job_rows.get_job_full(tx.connection, each.id)
         assert full is not None
-        run = Run.stored(attempt)
+        run = Run.from_row(attempt)
         run.exit_code, run.result, run.result_artifact = full.exit_code, full.result, full.result_artifact
         run.files = {file.name: file.digest for file in files.get(each.id, [])}
         runs.append(run)
@@ -130,6 +130,6 @@ def _names(tx: JobTx, attempts: Sequence[AttemptRow]) -> list[str]:
     """By the digest of the result, and by the length of the output if all of them report it."""
     counted = all(attempt.printed_chars is not None for attempt in attempts)
     names = [f"{attempt.outcome} {attempt.printed_chars if counted else ''}" for attempt in attempts]
-    for place in false_texts(tx, [Run.stored(attempt) for attempt in attempts]):
+    for place in false_texts(tx, [Run.from_row(attempt) for attempt in attempts]):
         names[place] += attempts[place].id  # like no other
     return names

@@ -58,7 +58,7 @@ def decide(
         if hub_job_id is not None:
             waiting = replace(how, pair=comparators.pair_of(a, b))
             return Decision(ruling=Ruling.MORE), {"compare": waiting.row(), "comparing": hub_job_id}
-        how = how.answered(comparators.pair_of(a, b), same=False)
+        how = how.with_answer(comparators.pair_of(a, b), same=False)
         changes = {"compare": how.row()}
 
 
@@ -99,7 +99,7 @@ def on_ended(tx: JobTx, hub_job: FullJobRow) -> None:
         return  # the job was cancelled, or ended, during the call
     same = hub_job.state == JobState.SUCCEEDED and hub_job.result in _YES
     before = Comparison.of(job)
-    how = before.answered(before.pair, same)
+    how = before.with_answer(before.pair, same)
     reported = waiting_runs(tx, job)
     decision, changes = decide(tx, job, reported, how=how)
     if decision.ruling is Ruling.MORE:

@@ -37,7 +37,7 @@ def submitters(connection: Connection, node_id: str, *, since_ms: int) -> set[st
     return set(connection.execute(statement).scalars())
 
 
-def confirmed(
+def probe_candidates(
     connection: Connection,
     *,
     owner_id: str,

@@ -72,7 +72,7 @@ def _candidates(
     known = reputation_rows.of_node(connection, node_id)
     if not known.probation_at_ms or probe_rows.is_open(connection, node_id):
         return []
-    rows = probe_rows.confirmed(
+    rows = probe_rows.probe_candidates(
         connection,
         owner_id=owner,
         created_before_ms=now_ms - round(settings.ban_submitter_days * DAY_MS),

@@ -40,7 +40,7 @@ class HeldResult(UncheckedResult):
     avoid_owners: str
 
 
-def unchecked(
+def unchecked_results(
     connection: Connection, node_id: str, *, verdicts: Sequence[str], since_ms: int, limit: int
 ) -> list[UncheckedResult]:
     """The node's accepted results of other submitters' jobs that can still be checked, newest first."""
@@ -88,7 +88,7 @@ def _has_hub_job(kind: str) -> ColumnElement[bool]:
     return exists().where(other.c.hub_job == literal(f"{kind}:") + jobs.c.id + literal(":1"))
 
 
-def held(connection: Connection, *, verdict: str, after: str, limit: int) -> list[HeldResult]:
+def held_results(connection: Connection, *, verdict: str, after: str, limit: int) -> list[HeldResult]:
     """Jobs after that one whose pay is held and that can be checked."""
     accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
     columns = (jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, jobs.c.avoid_owners)
@@ -118,7 +118,7 @@ def hold_until(tx: Tx, job_id: str, until_ms: int) -> None:
     set_where(tx, jobs, jobs.c.id == job_id, IS_HELD, held_until_ms=until_ms)
 
 
-def held_until(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
+def due_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
     """Jobs whose pay is due: it was held for long enough, or the result has been confirmed."""
     statement = select(jobs.c.id).where(IS_HELD, jobs.c.held_until_ms <= now_ms)
     return scalars(connection, statement.order_by(jobs.c.id).limit(limit))

@@ -46,7 +46,7 @@ def start(tx: JobTx, node_id: str) -> None:
 def _find_unchecked(tx: JobTx, node_id: str) -> list[UncheckedResult]:
     settings = tx.snapshot.settings
     since_ms = tx.now_ms - round(settings.recheck_age_s * 1000)
-    return recheck_rows.unchecked(
+    return recheck_rows.unchecked_results(
         tx.connection, node_id, verdicts=_BELIEVED, since_ms=since_ms, limit=settings.recheck_max
     )
 

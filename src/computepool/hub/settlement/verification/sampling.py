@@ -39,18 +39,18 @@ class DrawnWith(Question[bool]):
     before: frozenset[str]  #: the nodes whose work it resumed from
 
     def answer(self, hub: Hub) -> bool:
-        held = _held(hub, self.node_id).get(self.attempt_id)
+        held = _live_attempts(hub, self.node_id).get(self.attempt_id)
         streak = min(map(hub.nodes.registry.fleet.streak, self.before))
         return _draw(hub, self.attempt_id) < _chance(hub, held, self.node_id, streak=streak)
 
 
-def _held(hub: Hub, node_id: str) -> dict[str, LiveAttempt]:
+def _live_attempts(hub: Hub, node_id: str) -> dict[str, LiveAttempt]:
     session = hub.nodes.registry.get(node_id)
     return {} if session is None else session.attempts
 
 
 def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
-    streak, held = hub.nodes.registry.fleet.streak(node_id), _held(hub, node_id)
+    streak, held = hub.nodes.registry.fleet.streak(node_id), _live_attempts(hub, node_id)
     chances: dict[str, int] = {}  #: by lane, because its attempts are alike
     drawn: set[str] = set()
     questions: set[AbleOwners] = set()

@@ -26,7 +26,7 @@ _BATCH = 500
 async def accept(hub: Hub) -> None:
     """Give out results that could have been checked, but that no other owner's node took in time."""
     before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
-    found = await hub.store.read(result_rows.unconfirmed, before_ms=before_ms, limit=_BATCH)
+    found = await hub.store.read(result_rows.unconfirmed_jobs, before_ms=before_ms, limit=_BATCH)
     if found:
         await follow_ups.commit(hub, partial(_accept_alone, job_ids=found, before_ms=before_ms))
 
@@ -44,11 +44,13 @@ async def start_checks(hub: Hub) -> Sequence[str]:
     """
     limit, after = hub.settings.recheck_max, hub.settlement.held_looked_at
     alone = VerificationVerdict.ALONE.value
-    rows = await hub.store.read(recheck_rows.held, verdict=alone, after=after, limit=limit)
+    rows = await hub.store.read(recheck_rows.held_results, verdict=alone, after=after, limit=limit)
     hub.settlement.held_looked_at = rows[-1].id if len(rows) == limit else ""
     specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     able = {
-        row.id: (_excluded(hub, row), row.charge) for row in rows if _is_checkable(hub, row, specs[row.spec_digest])
+        row.id: (_excluded_owners(hub, row), row.charge)
+        for row in rows
+        if _is_checkable(hub, row, specs[row.spec_digest])
     }
     if not able:
         return ()
@@ -61,7 +63,7 @@ def _is_checkable(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     """Not if it uses the network: what it found there may have changed, and it would repeat what it did there."""
     if spec.spec.net:
         return False
-    fleet, owners = hub.nodes.registry.fleet, ",".join(_excluded(hub, row))
+    fleet, owners = hub.nodes.registry.fleet, ",".join(_excluded_owners(hub, row))
     shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
     rows = slice(0, fleet.rows)
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
@@ -76,7 +78,7 @@ def _start(tx: JobTx, *, able: Mapping[str, tuple[list[str], int]]) -> Settlemen
     return tx.settlement
 
 
-def _excluded(hub: Hub, row: HeldResult) -> list[str]:
+def _excluded_owners(hub: Hub, row: HeldResult) -> list[str]:
     """Owners whose results would decide nothing: first the one who reported this result, then those who disagreed."""
     tied = hub.settlement.ties.owners((row.account_id, row.spec_digest), most=hub.settings.verify_ties_max)
     others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}

@@ -29,7 +29,7 @@ from computepool.hub.settlement.runs import Run, waiting_runs
 from computepool.hub.settlement.verification import violations
 
 #: By attempt: its final state, and what is paid for it.
-Endings = dict[str, tuple[AttemptState, int | None]]
+Ends = dict[str, tuple[AttemptState, int | None]]
 _FIRST_ALONE = Decision(ruling=Ruling.ACCEPT, agreeing=(0,))
 
 
@@ -74,7 +74,7 @@ def wait_for_another(tx: JobTx, job: JobRow, *, attempt_no: int, actor: str, **c
 
 def conclude(
     tx: JobTx, job: JobRow, runs: Sequence[Run], *, decision: Decision, actor: str, why: Reason = Reason.COMPLETED
-) -> Endings:
+) -> Ends:
     """The first of the runs that count becomes the job's result, and these runs are paid."""
     decision = _without_false(decision, len(runs), false=false_texts(tx, runs))
     # If every run came to another result nobody is to blame: the first counts, and as many are paid as were agreed on.
@@ -82,12 +82,12 @@ def conclude(
     agreeing = [runs[place] for place in decision.agreeing]
     padded = fair_time.cap_bills(tx, job, agreeing)
     paid = [runs[place] for place in _complete_first(tx, runs, right)][: job.runs]
-    endings: Endings = {run.attempt.id: (AttemptState.SUCCEEDED, None) for run in runs}
-    endings |= {run.attempt.id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
+    ends: Ends = {run.attempt.id: (AttemptState.SUCCEEDED, None) for run in runs}
+    ends |= {run.attempt.id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
     for place in decision.wrong:
         # If several owners' nodes made it, nobody can tell whose work was wrong: nobody is paid, and nobody is blamed.
         state = AttemptState.REFUTED if runs[place].has_one_owner else AttemptState.SUPERSEDED
-        endings[runs[place].attempt.id] = (state, None)
+        ends[runs[place].attempt.id] = (state, None)
     verdict = _verdict_of(decision)
     if verdict is VerificationVerdict.CONFIRMED:
         tx.settlement.ties.append(((job.account_id, job.spec_digest), ()))
@@ -106,9 +106,9 @@ def conclude(
         _mark_varying(tx, job)
     job_rows.accept(tx, [accept(tx, job, paid, actor=actor, why=why, verdict=verdict)])
     artifact_rows.refer(tx, paid[0].references(job))
-    _store_endings(tx, runs, endings)
+    _store_ends(tx, runs, ends)
     transitions.release_dependents(tx, [job.id])
-    return endings
+    return ends
 
 
 def accept(
@@ -135,10 +135,10 @@ def accept(
     return chosen.accepted_row(tx, job, why=why, verdict=verdict, cost=sum(run.cost for run in paid))
 
 
-def _store_endings(tx: JobTx, runs: Sequence[Run], endings: Endings) -> None:
+def _store_ends(tx: JobTx, runs: Sequence[Run], ends: Ends) -> None:
     rows = []
     for run in runs:
-        state, cost = endings[run.attempt.id]
+        state, cost = ends[run.attempt.id]
         if run.is_stored:
             new = {"new_state": state.value, "new_charge": cost, "new_billed_ms": run.bill.billed_ms}
             rows.append({"attempt": run.attempt.id, **new})
@@ -236,4 +236,4 @@ def believe_first(tx: JobTx, job: JobRow) -> bool:
 
 
 async def load_varying(hub: Hub) -> None:
-    hub.settlement.varying |= await hub.store.read(result_rows.varying)
+    hub.settlement.varying |= await hub.store.read(result_rows.varying_programs)
