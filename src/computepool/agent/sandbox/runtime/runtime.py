@@ -146,7 +146,9 @@ def load_chosen(store: Path, recipe: RuntimeRecipe, digest: str) -> Runtime:
         raise SandboxError(f"the imported runtime {digest[:12]} is gone or was changed: {remedy}")
     facts = _facts(found.root)
     if wrong := [name for name, value in recipe.facts.items() if facts.get(name) != value]:
-        raise SandboxError(f"the imported runtime {digest[:12]} has a different {', '.join(wrong)}: {remedy}")
+        raise SandboxError(
+            f"the imported runtime {digest[:12]} does not match this node in {', '.join(wrong)}: {remedy}"
+        )
     return found
 
 
