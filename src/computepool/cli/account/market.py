@@ -106,7 +106,7 @@ def history(
     length_ms = max(1, round(seconds(since, what="since") * 1000))
     step_ms = -(-length_ms // _ROWS) if step is None else max(1, round(seconds(step, what="step") * 1000))
     begin_ms = max(0, now_ms() - length_ms)
-    found = open_pool().market.history(tier, region, since_ms=begin_ms, step_ms=step_ms)
+    found = open_pool().market.history(tier, region, since=begin_ms / 1000, step=step_ms / 1000)
     if output.printed_json(found):
         return
     rows = [

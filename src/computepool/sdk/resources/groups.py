@@ -16,7 +16,7 @@ from computepool.protocol.jobs.unbundling import answers
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
-from computepool.sdk.client.resource import Resource, find_id, validate
+from computepool.sdk.client.resource import Resource, find_id, milliseconds, validate
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
 from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable, no_longer_kept
@@ -170,9 +170,9 @@ class GroupApi(Resource):
         """Why the newest queued job waits; empty if none does."""
         return group_reason(self._transport, group_id)
 
-    def drain(self, group_id: str, *, wait_ms: int) -> wire.GroupView:
-        """Wait once: returns when the group is complete, or after `wait_ms`."""
-        return self._transport.get(f"/groups/{group_id}/drain", wire.GroupView, wait_ms=wait_ms)
+    def drain(self, group_id: str, *, timeout: float) -> wire.GroupView:
+        """Wait once: returns when the group is complete, or after `timeout` seconds (at most 60)."""
+        return self._transport.get(f"/groups/{group_id}/drain", wire.GroupView, wait_ms=milliseconds(timeout))
 
     def register(self, group_id: str, request: wire.RegisterKeysRequest) -> wire.RegisterKeysReply:
         return self._transport.post(f"/groups/{group_id}/keys", wire.RegisterKeysReply, body=request)
