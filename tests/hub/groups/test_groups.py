@@ -204,7 +204,7 @@ async def test_a_result_of_several_answers_says_how_many_whatever_was_sent_again
     jobs = await send_items(
         hub.admin, group, {"bundled": 3, "payload": several}, {"bundled": 3, "payload": "W1syXSx7fV0="}
     )
-    answer = bundles.answer([bundles.returned("1"), bundles.raised("E: 2"), bundles.returned("3")])
+    answer = bundles.answer([bundles.value_answer("1"), bundles.raised_answer("E: 2"), bundles.value_answer("3")])
     for grant in await node.take(2):
         await node.report(grant.attempt_id, result=answer, items_failed=1)
     await send_items(hub.admin, group, {"replaces": jobs[0]})

@@ -19,7 +19,7 @@ from computepool.sdk.classes.collector import Collector
 from computepool.sdk.client.resource import Resource, find_id, milliseconds, validate
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
-from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable, no_longer_kept
+from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable, dropped_result_error
 from computepool.sdk.files.artifacts import ArtifactApi
 from computepool.sdk.files.sealing import CannotOpen, with_error
 
@@ -123,15 +123,15 @@ class GroupApi(Resource):
             return
         parts = None if text is None else answers(text, result)
         if parts is None:
-            yield None, self._decoded_or_why(text, result)
+            yield None, self._decode_or_error(text, result)
             return
         for index, kind, part in parts:
             if kind == bundles.VALUE:
-                yield index, self._decoded_or_why(part, result)
+                yield index, self._decode_or_error(part, result)
 
     def _text(self, result: JobResult | wire.GroupItem) -> str | None:
         if result.dropped:
-            raise no_longer_kept(result.job_id or "")
+            raise dropped_result_error(result.job_id or "")
         if result.result_artifact is None:
             return result.result
         try:
@@ -145,7 +145,7 @@ class GroupApi(Resource):
         except ValueError as error:
             raise _unreadable(result, error) from error
 
-    def _decoded_or_why(self, text: str | None, result: JobResult | wire.GroupItem) -> Any:
+    def _decode_or_error(self, text: str | None, result: JobResult | wire.GroupItem) -> Any:
         try:
             return self._decode(text, result)
         except ResultUnreadable as error:
