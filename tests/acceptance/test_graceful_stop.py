@@ -68,7 +68,7 @@ def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -
     hub = pool.hubs[0]
     client = pool.client()
     [waiting] = client.jobs.submit(command("/bin/true", cores=4_000)).job_ids
-    follower = threading.Thread(target=lambda: client.jobs.get(waiting, seen=JobState.QUEUED, wait_ms=20_000))
+    follower = threading.Thread(target=lambda: client.jobs.get(waiting, seen=JobState.QUEUED, timeout=20))
     with event_stream(pool) as ended:
         follower.start()
         began = time.monotonic()

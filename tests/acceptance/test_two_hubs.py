@@ -90,7 +90,7 @@ def test_an_owners_change_at_one_hub_applies_at_the_other(two: TwoHubs) -> None:
     )
     assert two.at_there.nodes.get(node_id).state == "paused"
     [job_id] = two.at_there.jobs.submit(command("/bin/true")).job_ids
-    assert two.at_there.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=1_000).state is JobState.QUEUED
+    assert two.at_there.jobs.get(job_id, seen=JobState.QUEUED, timeout=1).state is JobState.QUEUED
     two.at_here.nodes.resume(node_id)
     assert two.at_there.jobs.wait(job_id, timeout=SOON_S).state is JobState.SUCCEEDED
 

@@ -39,11 +39,11 @@ from computepool.protocol.nodes.nodes import (
 from computepool.protocol.tokens import (
     ISSUER,
     JobToken,
+    is_signed_by,
     node_token_subject,
     public_key,
     public_text,
     sign_job_token,
-    signed_by,
     verify_node_token,
 )
 
@@ -292,7 +292,7 @@ class FakeHub:
         request = RegisterRequest.model_validate_json(body)
         if request.code not in self.codes:
             return 400, _problem(400, "The enrolment code is wrong, used or expired.")
-        assert signed_by(public_key(request.public_key), request.proof, request.code.encode())
+        assert is_signed_by(public_key(request.public_key), request.proof, request.code.encode())
         self.codes.discard(request.code)
         node_id = f"node_{len(self.node_keys)}"
         self.node_keys[node_id] = public_key(request.public_key)
@@ -366,7 +366,7 @@ class FakeHub:
         return sign_job_token(token, key=changes.get("key", self.key), kid=changes.get("kid", KID))
 
     def _complete(self, node_id: str, request: CompleteRequest) -> bytes:
-        assert signed_by(self.node_keys[node_id], request.signature, request.signed_text())
+        assert is_signed_by(self.node_keys[node_id], request.signature, request.signed_text())
         answers = []
         for report in request.reports:
             known = self.reports.get(report.attempt_id)
@@ -385,7 +385,7 @@ class FakeHub:
         return CompleteReply(answers=answers).model_dump_json().encode()
 
     def _checkpoint(self, node_id: str, report: CheckpointReport) -> bytes:
-        assert signed_by(self.node_keys[node_id], report.signature, report.signed_text())
+        assert is_signed_by(self.node_keys[node_id], report.signature, report.signed_text())
         assert all(file.digest in self.artifacts for file in report.files)
         fault = self.checkpoint_faults.pop(0) if self.checkpoint_faults else ""
         if isinstance(fault, ComputePoolError):

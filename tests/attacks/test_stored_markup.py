@@ -352,7 +352,7 @@ def test_tables_fields_notes_and_json_are_harmless(
     output.write_line(text)
     output.note(text)
     monkeypatch.setattr(output, "_as_json", True)
-    assert output.printed_json({"name": text})
+    assert output.print_json({"name": text})
     written = capsys.readouterr()
     assert HARMLESS.fullmatch(written.out + written.err)
     assert len(written.out.splitlines()[0].split("\t")) == 2, "one row of two columns"

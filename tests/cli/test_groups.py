@@ -114,7 +114,7 @@ def test_a_job_completes_a_registered_key(pool: Pool, run: Run) -> None:
 
 @pytest.mark.soak
 def test_failed_items_of_a_map_are_listed_by_number(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = bundles.answer([bundles.returned("7")] + [bundles.raised("T\nValueError: bad")] * 30)
+    answer = bundles.answer([bundles.value_answer("7")] + [bundles.raised_answer("T\nValueError: bad")] * 30)
     job = GroupItem(key="100-130", job_id="job_1", state="succeeded", result=answer, bundled=31, carried=31)
     page, nothing = ItemPage(items=[job]), ItemPage(items=[])
     found = GroupSummary(

@@ -81,7 +81,7 @@ def test_a_job_is_isolated_and_has_raised_nothing(gvisor: Sandbox) -> None:
                 assert int(Path(f"/proc/{part.pid}/oom_score_adj").read_text()) >= 900
                 assert part.uids().real != 0
         os.close(writer)
-    assert not isolation_evidence.left_over(os.getpid())
+    assert not isolation_evidence.has_leftovers(os.getpid())
 
 
 @pytest.mark.parametrize("level", [Level.PROCESS, Level.NAMESPACE])
@@ -152,7 +152,7 @@ def test_no_folder_and_no_process_is_left(gvisor: GvisorSandbox, bomb: str) -> N
     chosen = dataclasses.replace(LIMITS, memory_mb=128, wall_s=1)
     attack(gvisor, bomb, *(["x"] if bomb == "daemonize" else []), limits=chosen)
     assert list(gvisor._runs.iterdir()) == []
-    assert not isolation_evidence.left_over(os.getpid())
+    assert not isolation_evidence.has_leftovers(os.getpid())
 
 
 def test_a_killed_kernel_is_noticed(gvisor: Sandbox) -> None:

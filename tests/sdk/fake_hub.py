@@ -283,9 +283,9 @@ class FakeHub:
         for item in items:
             args, kwargs = pickle.loads(item)
             try:
-                parts.append(bundles.returned(values.encode(function(*args, **kwargs), allow_pickle=allow_pickle)))
+                parts.append(bundles.value_answer(values.encode(function(*args, **kwargs), allow_pickle=allow_pickle)))
             except Exception:  # noqa: BLE001 - whatever the function raised
-                parts.append(bundles.raised(traceback.format_exc()))
+                parts.append(bundles.raised_answer(traceback.format_exc()))
         return bundles.answer(parts)
 
     def finish(self, job_id: str, state: JobState, reason: Reason, **ending: Any) -> None:

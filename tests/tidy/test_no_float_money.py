@@ -60,7 +60,9 @@ ALLOWED: dict[str, set[str]] = {
     "hub/money/market/market_view.py": {"spot_prices.tick_ms(hub) / 1000"},  # a length of time
     "sdk/client/amounts.py": {"float", "Decimal"},  # named to be refused, and to be read exactly
     "cli/job/submit.py": {"0.75", "out / str(result.item)"},  # how similar two options are, and a path
-    "cli/account/market.py": {"tenths / 10", "thousandths / 1000"},  # a percentage and a number of units, for the eye
+    "sdk/resources/market.py": {"float"},  # times in seconds
+    # A percentage and a number of units, for the eye, and times in seconds.
+    "cli/account/market.py": {"tenths / 10", "thousandths / 1000", "begin_ms / 1000", "step_ms / 1000"},
 }
 #: A length of time in seconds may become whole milliseconds; its name says what it is.
 SECONDS = re.compile(r"(round|math\.ceil)\([^/]*(_s|seconds\([^/]*\)|timestamp\(\)) \* 1000\)")

@@ -53,7 +53,7 @@ def as_json() -> bool:
     return _as_json
 
 
-def printed_json(value: Printable) -> bool:
+def print_json(value: Printable) -> bool:
     """With --json, print the value as one document and return True: the command then prints nothing else."""
     if _as_json:
         sys.stdout.write(escape(json.dumps(_plain(value), indent=2, ensure_ascii=False)) + "\n")
@@ -62,7 +62,7 @@ def printed_json(value: Printable) -> bool:
 
 def show(value: Printable, text: str, *, hint: str = "") -> None:
     """Print JSON or text. `hint` goes to standard error, only with the text."""
-    if printed_json(value):
+    if print_json(value):
         return
     if text:
         write_line(text)
@@ -76,12 +76,12 @@ def show_line(value: BaseModel, text: str) -> None:
 
 
 def show_fields(value: Printable, fields: Sequence[tuple[str, Cell]]) -> None:
-    if not printed_json(value):
+    if not print_json(value):
         print_fields(fields)
 
 
 def show_table(value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
-    if not printed_json(value):
+    if not print_json(value):
         print_table(columns, rows, empty=empty)
 
 

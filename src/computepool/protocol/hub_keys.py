@@ -13,7 +13,7 @@ from pydantic import Field
 
 from computepool.core.errors import Unauthenticated
 from computepool.protocol.base import Reply
-from computepool.protocol.tokens import public_key, signed_by
+from computepool.protocol.tokens import is_signed_by, public_key
 
 _KEY_FORMAT = "computepool-hub-key-1"
 _SET_FORMAT = "computepool-hub-keys-1"
@@ -59,13 +59,13 @@ def rekey_text(node_id: str, key: str) -> bytes:
     return f"{_NODE_FORMAT}\n{node_id}\n{key}".encode()
 
 
-def followed(pinned: Mapping[str, str], published: HubKeys, *, seen: int = 0) -> HubKeys:
+def verify_published(pinned: Mapping[str, str], published: HubKeys, *, seen: int = 0) -> HubKeys:
     """The published set, if it follows from the pinned keys. Otherwise Unauthenticated says what is wrong."""
     trusted = _chain(pinned, published.endorsements)
     signer = trusted.get(published.current)
     if signer is None:
         raise Unauthenticated("The hub's new key is not signed by a known key.")
-    if not signed_by(public_key(signer), published.signature, published.signed_text()):
+    if not is_signed_by(public_key(signer), published.signature, published.signed_text()):
         raise Unauthenticated("The hub's list of keys is not signed by the hub.")
     if any(trusted.get(kid) != key for kid, key in published.keys.items()):
         raise Unauthenticated("The hub's list contains a key that no known key has signed.")
@@ -88,4 +88,4 @@ def _chain(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[s
 
 
 def _holds(link: Endorsement, signer: str) -> bool:
-    return signed_by(public_key(signer), link.signature, endorsed_text(link.kid, link.key))
+    return is_signed_by(public_key(signer), link.signature, endorsed_text(link.kid, link.key))

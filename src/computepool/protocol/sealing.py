@@ -56,7 +56,7 @@ class About:
     purpose: str
     name: str = ""  #: for an output, its name; for a log, the attempt and the stream
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Raises ValueError."""
         words = (self.purpose, self.job_id, self.name)
         data = "\n".join(words).encode()
@@ -107,7 +107,7 @@ def is_sealed(start: bytes) -> bool:
 
 
 def sealed_size(size: int, about: About) -> int:
-    return HEADER + len(about.packed()) + size + TAG * max(1, -(-size // CHUNK))
+    return HEADER + len(about.pack()) + size + TAG * max(1, -(-size // CHUNK))
 
 
 def seal(read: Read, write: Write, *, to: bytes, about: About, ephemeral: X25519PrivateKey | None = None) -> None:
@@ -115,7 +115,7 @@ def seal(read: Read, write: Write, *, to: bytes, about: About, ephemeral: X25519
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     own = ephemeral or X25519PrivateKey.generate()
-    header = MAGIC + key_id(to) + own.public_key().public_bytes_raw() + about.packed()
+    header = MAGIC + key_id(to) + own.public_key().public_bytes_raw() + about.pack()
     cipher = _cipher(own, to, to=to, header=header)
     write(header)
     number, chunk = 0, _exactly(read, CHUNK)
@@ -170,7 +170,7 @@ def _read_about(read: Read) -> tuple[bytes, About]:
     try:
         purpose, job_id, name = data.decode().split("\n")
         about = About(job_id, purpose, name)
-        if about.packed() != length + data:
+        if about.pack() != length + data:
             raise ValueError
     except ValueError:
         raise SealError(_DAMAGED) from None

@@ -54,7 +54,7 @@ def public_key(text: str) -> Ed25519PublicKey:
         raise Unauthenticated("The public key is not a valid Ed25519 key.") from error
 
 
-def signed_by(key: Ed25519PublicKey, signature: str, message: bytes) -> bool:
+def is_signed_by(key: Ed25519PublicKey, signature: str, message: bytes) -> bool:
     try:
         key.verify(unb64(signature), message)
     except (InvalidSignature, ValueError):
@@ -171,7 +171,7 @@ def _object(part: str) -> dict[str, object]:
 
 def _check_signature(text: str, key: Ed25519PublicKey) -> None:
     signed, _, signature = text.rpartition(".")
-    if not signed_by(key, signature, signed.encode()):
+    if not is_signed_by(key, signature, signed.encode()):
         raise Unauthenticated("The token was refused: its signature is wrong.")
 
 

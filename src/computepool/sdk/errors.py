@@ -100,7 +100,7 @@ def hub_error(problem: Problem) -> ComputePoolError:
 def job_error(result: JobResult) -> JobError | None:
     """Why there is no result, or None when there is one."""
     if result.state is JobState.SUCCEEDED:
-        return no_longer_kept(result.job_id) if result.dropped else None
+        return dropped_result_error(result.job_id) if result.dropped else None
     kind = {JobState.CANCELLED: JobCancelled, JobState.EXPIRED: JobExpired}.get(result.state, JobFailed)
     if kind is JobFailed and result.reason is Reason.EXCEPTION:
         kind = _failure(_type_in(result.error or ""))
@@ -114,7 +114,7 @@ def job_error(result: JobResult) -> JobError | None:
     return error
 
 
-def no_longer_kept(job_id: str) -> JobError:
+def dropped_result_error(job_id: str) -> JobError:
     return ResultUnreadable(f"The result of job {job_id} is no longer kept at the hub.", job_id=job_id)
 
 

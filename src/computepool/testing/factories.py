@@ -121,7 +121,7 @@ def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
     return attempt_id
 
 
-def reported(
+def report_row(
     attempt_id: str, *, now_ms: int, state: AttemptState = AttemptState.SUCCEEDED, **columns: Any
 ) -> dict[str, Any]:
     """The row that a report writes into its attempt (see hub/jobs/attempt_rows.py)."""
@@ -141,7 +141,7 @@ def reported(
     return defaults | columns
 
 
-def accepted(job: job_rows.JobRow, *, node_id: str, now_ms: int, **columns: Any) -> dict[str, Any]:
+def acceptance_row(job: job_rows.JobRow, *, node_id: str, now_ms: int, **columns: Any) -> dict[str, Any]:
     """The row that an accepted result writes into its job (see hub/jobs/rows.py)."""
     defaults: dict[str, Any] = {
         "job": job.id,

@@ -97,7 +97,7 @@ class NodeDouble:
         self.measurement = reply.measure or self.measurement
         return reply
 
-    async def measured(self, **given: Any) -> httpx2.Response:
+    async def report_measurement(self, **given: Any) -> httpx2.Response:
         """Report a measurement, by default the requested one."""
         report = HardwareReport.model_validate({"id": self.measurement, **given, "signature": "A" * 86})
         signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})

@@ -16,7 +16,7 @@ from computepool.agent.hub_link.keyring import ASK_S, Keyring
 from computepool.core.errors import Unauthenticated, Unavailable
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, rekey_text
 from computepool.protocol.nodes.nodes import RekeyReply, RekeyRequest
-from computepool.protocol.tokens import JobToken, b64, public_key, public_text, sign_job_token, signed_by
+from computepool.protocol.tokens import JobToken, b64, is_signed_by, public_key, public_text, sign_job_token
 
 pytestmark = pytest.mark.anyio
 
@@ -165,8 +165,8 @@ async def test_a_new_node_key_is_signed_by_the_old_one_and_saved(identity: Ident
     assert await keyring(identity, wire, tmp_path).rekey() == 7
     [sent] = wire.rekeyed
     text = rekey_text("node_0", sent.public_key)
-    assert signed_by(old.public_key(), sent.endorsement, text)
-    assert signed_by(public_key(sent.public_key), sent.proof, text)
+    assert is_signed_by(old.public_key(), sent.endorsement, text)
+    assert is_signed_by(public_key(sent.public_key), sent.proof, text)
     assert public_text(identity.key) == sent.public_key
     assert wire.identified == 1
     kept = json.loads((tmp_path / "identity.json").read_text())

@@ -13,7 +13,7 @@ from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.testing.clock import FakeClock
-from computepool.testing.factories import LEASE_MS, add_attempt, add_jobs, add_node, reported
+from computepool.testing.factories import LEASE_MS, add_attempt, add_jobs, add_node, report_row
 
 OVER = sorted(set(AttemptState) - {AttemptState.LEASED, AttemptState.RUNNING})
 
@@ -39,7 +39,7 @@ async def attempt(store: Store, attempt_id: str) -> NamedAttempt:
 
 async def test_an_attempt_is_reported_once(store: Store, clock: FakeClock) -> None:
     (one, two), _ = await leased(store, 2)
-    rows = [reported(id_, now_ms=clock.now_ms(), new_report_digest=f"first {id_}") for id_ in (one, two)]
+    rows = [report_row(id_, now_ms=clock.now_ms(), new_report_digest=f"first {id_}") for id_ in (one, two)]
     await store.write(lambda tx: attempt_rows.report_attempts(tx, rows[:1]))
     with pytest.raises(InvariantViolation):
         await store.write(
@@ -53,7 +53,7 @@ async def test_an_attempt_is_reported_once(store: Store, clock: FakeClock) -> No
 async def test_a_jobs_error_may_contain_any_character(store: Store, clock: FakeClock) -> None:
     (id_,), _ = await leased(store)
     words = "before\x00after \U0001f600 \u2028"
-    row = reported(id_, now_ms=clock.now_ms(), new_error=words, state=AttemptState.FAILED)
+    row = report_row(id_, now_ms=clock.now_ms(), new_error=words, state=AttemptState.FAILED)
     await store.write(lambda tx: attempt_rows.report_attempts(tx, [row]))
     assert (await attempt(store, id_)).error == words.replace("\x00", "\ufffd")
 
@@ -171,7 +171,7 @@ async def test_only_the_jobs_own_failures_count_against_it(store: Store, clock: 
 
         def fail(tx: Tx, *, number: int = number, owner: str = owner, reason: Reason = reason) -> None:
             id_ = add_attempt(tx, job_id, node_id=add_node(tx), owner_id=owner)
-            row = reported(id_, now_ms=tx.now_ms, state=AttemptState.FAILED, new_reason=reason.value)
+            row = report_row(id_, now_ms=tx.now_ms, state=AttemptState.FAILED, new_reason=reason.value)
             attempt_rows.report_attempts(tx, [row])
             assert job_rows.requeue(tx, job_id, attempt_no=number, reason=reason.value)
 

@@ -15,7 +15,7 @@ from computepool.hub.jobs import dependency_rows, rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.testing.clock import FakeClock
-from computepool.testing.factories import accepted, add_account, add_attempt, add_group, add_jobs, add_node
+from computepool.testing.factories import acceptance_row, add_account, add_attempt, add_group, add_jobs, add_node
 from tests.hub.db.conftest import MakeStore
 
 PENDING = {JobState.QUEUED, JobState.LEASED, JobState.RUNNING}
@@ -151,7 +151,7 @@ async def test_a_job_is_requeued_once_however_many_try(store: Store) -> None:
 
 async def test_a_result_is_accepted_at_most_once(store: Store, clock: FakeClock) -> None:
     job_id, node_id, _ = await leased_job(store)
-    row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
+    row = acceptance_row(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
     await store.write(lambda tx: job_rows.accept(tx, [row]))
     with pytest.raises(InvariantViolation):
         await store.write(lambda tx: job_rows.accept(tx, [row | {"new_accepted_attempt": 2, "new_result": "other"}]))
@@ -168,7 +168,7 @@ async def test_accepting_one_job_twice_rolls_back_the_whole_batch(store: Store, 
         return ids, node_id
 
     ids, node_id = await store.write(unit)
-    rows = [accepted(await job(store, id_), node_id=node_id, now_ms=clock.now_ms()) for id_ in ids]
+    rows = [acceptance_row(await job(store, id_), node_id=node_id, now_ms=clock.now_ms()) for id_ in ids]
     await store.write(lambda tx: job_rows.accept(tx, rows[1:2]))
     with pytest.raises(InvariantViolation):
         await store.write(lambda tx: job_rows.accept(tx, rows))
@@ -180,7 +180,7 @@ async def test_accepting_one_job_twice_rolls_back_the_whole_batch(store: Store, 
 async def test_a_finished_job_stays_as_it_is(store: Store, clock: FakeClock, state: JobState) -> None:
     job_id, node_id, _ = await leased_job(store)
     assert await store.write(lambda tx: job_rows.finish(tx, job_id, state=state, reason=Reason.TIMEOUT))
-    row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
+    row = acceptance_row(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
     for other in set(JobState) - PENDING:
         assert not await store.write(
             lambda tx, other=other: job_rows.finish(tx, job_id, state=other, reason=Reason.COMPLETED)
@@ -196,7 +196,7 @@ async def test_a_finished_job_stays_as_it_is(store: Store, clock: FakeClock, sta
 async def test_a_late_result_ends_a_requeued_job(store: Store, clock: FakeClock) -> None:
     job_id, node_id, _ = await leased_job(store)
     await store.write(lambda tx: job_rows.requeue(tx, job_id, attempt_no=1, reason="lease_lost"))
-    row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
+    row = acceptance_row(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
     await store.write(lambda tx: job_rows.accept(tx, [row]))
     assert await store.write(lambda tx: job_rows.lease_jobs(tx, [job_id])) == {}
 

@@ -14,7 +14,7 @@ from computepool.core.errors import Unauthenticated
 from computepool.hub.identity.signing import rotation, rows as signing_key_rows
 from computepool.hub.main import list_keys, rotate_key
 from computepool.hub.settings import Settings
-from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, followed
+from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, verify_published
 from computepool.protocol.tokens import b64, public_key, public_text, verify_job_token
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -53,10 +53,10 @@ async def test_a_client_that_missed_many_rotations_accepts_the_new_keys(hub: Hub
     before = await published(hub)
     for _ in range(5):
         after = await rotate(hub)
-    found = followed(before.keys, after, seen=before.version)
+    found = verify_published(before.keys, after, seen=before.version)
     assert after.current in found.keys
     with pytest.raises(Unauthenticated, match="older"):
-        followed(found.keys, before.model_copy(), seen=after.version)
+        verify_published(found.keys, before.model_copy(), seen=after.version)
 
 
 async def test_after_the_overlap_the_private_half_is_gone_and_receipts_stay_good(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_after_the_overlap_the_private_half_is_gone_and_receipts_stay_good
         assert [row.private_key is None for row in rows] == [True, False, False]
         checks = receipt_check.check(receipt, trusted=now.all())
         assert all(check.ok for check in checks)
-        followed(old.keys, now)
+        verify_published(old.keys, now)
 
 
 async def _receipt(hub: HubDouble) -> dict[str, Any]:
@@ -182,11 +182,11 @@ FORGERIES = {
 async def test_a_forged_list_of_keys_is_refused(hub: HubDouble, kind: str) -> None:
     pinned = (await published(hub)).keys
     honest = await rotate(hub)
-    assert followed(pinned, honest) == honest  # the control
+    assert verify_published(pinned, honest) == honest  # the control
     with pytest.raises(Unauthenticated):
-        followed(pinned, FORGERIES[kind](honest))
+        verify_published(pinned, FORGERIES[kind](honest))
 
 
 async def test_a_client_with_unknown_keys_accepts_no_list(hub: HubDouble) -> None:
     with pytest.raises(Unauthenticated, match="not signed by a known key"):
-        followed({"evil": EVIL_KEY}, await published(hub))
+        verify_published({"evil": EVIL_KEY}, await published(hub))

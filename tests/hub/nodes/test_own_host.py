@@ -7,7 +7,7 @@ import pytest
 from computepool.core.errors import InvariantViolation
 from computepool.core.money.money import CREDIT
 from computepool.hub.jobs import rows as job_rows
-from computepool.testing.factories import accepted
+from computepool.testing.factories import acceptance_row
 from computepool.testing.hub import HubDouble
 from tests.hub.jobs.test_checkpoints import saved
 from tests.hub.money import test_holds
@@ -87,7 +87,7 @@ async def test_the_database_refuses_a_charge_beyond_the_hold(hub: HubDouble) -> 
     [job_id] = await submit(bob, spec=HOUR, needs={"host": node.node_id})
     found = await hub.hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
     assert found is not None
-    row = accepted(found, node_id=node.node_id, now_ms=2, new_charge=1)
+    row = acceptance_row(found, node_id=node.node_id, now_ms=2, new_charge=1)
     with pytest.raises(InvariantViolation, match="charged more than its hold"):
         await hub.hub.store.write(lambda tx: job_rows.accept(tx, [row]))
     assert (await job(bob, job_id))["state"] != "succeeded"

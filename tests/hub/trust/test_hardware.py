@@ -47,7 +47,7 @@ async def asked(hub: HubDouble, node: NodeDouble) -> str:
 
 async def measured(hub: HubDouble, node: NodeDouble, **scores: Any) -> dict[str, Any]:
     assert await asked(hub, node)
-    answer = await node.measured(**scores)
+    answer = await node.report_measurement(**scores)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -106,7 +106,7 @@ async def test_a_node_that_leaves_while_its_measurement_is_stored_stays_away(poo
     node = await pool.node(**CARD)
     assert await asked(pool, node)
     async with Gate(pool.hub.store) as gate:
-        measuring = asyncio.create_task(node.measured(cpu=1_000, gflops=[SLOW]))
+        measuring = asyncio.create_task(node.report_measurement(cpu=1_000, gflops=[SLOW]))
         await gate.all_wait(measuring)
         pool.hub.nodes.registry.on_node_lost(node.node_id)
     assert (await measuring).status_code == 200
@@ -120,7 +120,7 @@ async def test_run_times_that_are_judged_while_a_measurement_is_stored_are_kept(
     assert session is not None
     session.truth = replace(session.truth, cpu_cap="cpu-slow", capped_until_ms=1)
     async with Gate(pool.hub.store) as gate:
-        measuring = asyncio.create_task(node.measured(cpu=1_000, gflops=[HONEST]))
+        measuring = asyncio.create_task(node.report_measurement(cpu=1_000, gflops=[HONEST]))
         await gate.all_wait(measuring)
         lifting = asyncio.create_task(hardware.lift_caps(pool.hub))
     await lifting
@@ -131,15 +131,15 @@ async def test_run_times_that_are_judged_while_a_measurement_is_stored_are_kept(
 
 async def test_an_answer_counts_once_and_only_if_it_was_asked_for(pool: HubDouble) -> None:
     node, other = await pool.node(region="in"), await pool.node(region="in")
-    assert (await node.measured(id="made-up", cpu=1)).status_code == 409
+    assert (await node.report_measurement(id="made-up", cpu=1)).status_code == 409
     await measured(pool, node, cpu=1_000)
-    assert (await node.measured(cpu=5)).status_code == 409
+    assert (await node.report_measurement(cpu=5)).status_code == 409
     await asked(pool, other)
-    assert (await other.measured(id="made-up", cpu=1)).status_code == 409
+    assert (await other.report_measurement(id="made-up", cpu=1)).status_code == 409
     other.key, right = node.key, other.key
-    assert (await other.measured(cpu=1_000)).status_code == 403
+    assert (await other.report_measurement(cpu=1_000)).status_code == 403
     other.key = right
-    assert (await other.measured(cpu=1_000)).status_code == 200
+    assert (await other.report_measurement(cpu=1_000)).status_code == 200
 
 
 async def test_a_slow_card_is_paid_as_what_it_does_and_the_owner_is_told(pool: HubDouble) -> None:
@@ -229,7 +229,7 @@ async def test_a_node_whose_jobs_run_four_times_slower_is_retiered_whatever_it_m
     assert await retierings(pool, fleet[0]) == []  # it is doubted, and asked again
     await fleet[0].poll(wait_ms=0)
     assert fleet[0].measurement
-    assert (await fleet[0].measured(cpu=1_000, gflops=[HONEST])).status_code == 200
+    assert (await fleet[0].report_measurement(cpu=1_000, gflops=[HONEST])).status_code == 200
     await race(pool, 8, factor=4, submitters=[sam, sue], fleet=fleet)
     [event] = await retierings(pool, fleet[0])
     assert event["before"] == "rtx-4090"
@@ -257,7 +257,7 @@ async def test_one_submitter_alone_cannot_lower_a_node_that_measures_well(pool: 
     fleet = await fleet_of(pool)
     await race(pool, 8, factor=4, submitters=[sam], fleet=fleet)
     await fleet[0].poll(wait_ms=0)
-    assert (await fleet[0].measured(cpu=1_000, gflops=[HONEST])).status_code == 200
+    assert (await fleet[0].report_measurement(cpu=1_000, gflops=[HONEST])).status_code == 200
     await race(pool, 8, factor=4, submitters=[sam], fleet=fleet)
     assert await retierings(pool, fleet[0]) == []
 

@@ -26,7 +26,7 @@ from computepool.sdk.files.fetching import fetch_group
 from computepool.sdk.resources.groups import GroupApi
 from tests.sdk.fake_hub import FakeHub
 
-BUNDLE = bundles.answer([bundles.returned(values.encode((1, b"x"))), bundles.raised("ValueError: bad")])
+BUNDLE = bundles.answer([bundles.value_answer(values.encode((1, b"x"))), bundles.raised_answer("ValueError: bad")])
 #: The result of a job that claims to have three items but returned a list.
 LIST = values.encode([7, 8])
 #: Job, items that count, items in its result, failed items, and the result.
@@ -39,8 +39,20 @@ JOBS: tuple[Kind, ...] = (
 #: Jobs whose items were resent after they raised: two of the first job, one of the second, all of the third. The last one
 #: is a batch of two calls that returned pairs.
 RESENT: tuple[Kind, ...] = (
-    ("job_1", 1, 3, 0, bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")])),
-    ("job_2", 2, 3, 1, bundles.answer([bundles.raised("E: 3"), bundles.returned("8"), bundles.raised("E: 4")])),
+    (
+        "job_1",
+        1,
+        3,
+        0,
+        bundles.answer([bundles.raised_answer("E: 1"), bundles.value_answer("7"), bundles.raised_answer("E: 2")]),
+    ),
+    (
+        "job_2",
+        2,
+        3,
+        1,
+        bundles.answer([bundles.raised_answer("E: 3"), bundles.value_answer("8"), bundles.raised_answer("E: 4")]),
+    ),
     ("job_3", 0, 2, 0, values.encode("no answer to two items")),
     ("job_4", 1, 1, 0, "9"),
     ("job_5", 2, 1, 0, values.encode([[0, 1], [0, 2]])),
@@ -146,7 +158,7 @@ def test_an_unreadable_value_is_replaced_by_its_error(pool: Pool) -> None:
 
     class Unreadable(FakeGroup):
         def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
-            odd, both = '{"$set":5}', bundles.answer([bundles.returned('{"$set":5}'), bundles.returned("7")])
+            odd, both = '{"$set":5}', bundles.answer([bundles.value_answer('{"$set":5}'), bundles.value_answer("7")])
             artifacts = [{"result_artifact": digest} for digest in (words, locked, "0" * 64)]
             all_of_them: list[Any] = [{"result": odd}, *artifacts, {"result": both, "bundled": 2}, {"result": "8"}]
             for seq, result in enumerate(all_of_them, start=1):
@@ -183,7 +195,7 @@ def test_resent_items_are_read_from_their_new_jobs(tmp_path: Path) -> None:
 
 
 def test_the_items_of_a_map_are_named_by_their_numbers(tmp_path: Path) -> None:
-    answer = bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")])
+    answer = bundles.answer([bundles.raised_answer("E: 1"), bundles.value_answer("7"), bundles.raised_answer("E: 2")])
 
     class Numbered(FakeGroup):
         """Jobs of three items: of a map with its own group, of a map in a shared group, and with a key like a range."""

@@ -33,7 +33,7 @@ KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
 ABOUT = About("job_1", OUTPUT, "model.bin")
 #: Where the chunks begin.
-BODY = HEADER + len(ABOUT.packed())
+BODY = HEADER + len(ABOUT.pack())
 
 
 def find(wanted: bytes) -> X25519PrivateKey:
@@ -289,7 +289,7 @@ def test_data_sealed_for_one_purpose_does_not_open_for_another(about: About) -> 
             continue
         with pytest.raises(SealError, match="was sealed as"):
             sealing.unseal_bytes(sealed, find_key=find, about=other)
-        claimed = sealed[:HEADER] + other.packed() + sealed[HEADER + len(about.packed()) :]
+        claimed = sealed[:HEADER] + other.pack() + sealed[HEADER + len(about.pack()) :]
         with pytest.raises(SealError, match="sealed data is damaged"):
             sealing.unseal_bytes(claimed, find_key=find, about=other)
 
@@ -307,7 +307,7 @@ def test_a_sealed_text_does_not_open_as_a_file() -> None:
 def test_a_long_or_multi_line_name_is_refused() -> None:
     for name in ("two\nlines", "x" * 5_000):
         with pytest.raises(ValueError, match="too long or has several lines"):
-            About("job_1", OUTPUT, name).packed()
+            About("job_1", OUTPUT, name).pack()
 
 
 class LyingHub(QuietHandler):

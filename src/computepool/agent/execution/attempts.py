@@ -18,7 +18,7 @@ from computepool.agent.execution.logs import CheckpointLine, LogBuffer
 from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox.base import ProcessUsage, Status
-from computepool.agent.sandbox.scratch import OPEN_FOLDER, opened
+from computepool.agent.sandbox.scratch import OPEN_FOLDER, open_descriptor
 from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import Call
 from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
@@ -141,7 +141,10 @@ class Attempt:
         """Descriptors of its work folder and of the job's folder `base` in it. No link is followed. Raises OSError."""
         if self.workdir is None:
             raise FileNotFoundError(errno.ENOENT, "the job has not started")
-        with opened(self.workdir, OPEN_FOLDER) as top, opened(self.folder_name(base), OPEN_FOLDER, dir_fd=top) as here:
+        with (
+            open_descriptor(self.workdir, OPEN_FOLDER) as top,
+            open_descriptor(self.folder_name(base), OPEN_FOLDER, dir_fd=top) as here,
+        ):
             yield top, here
 
     def end(self, status: Status) -> None:

@@ -72,7 +72,7 @@ class Executor:
         """Every busy lane with its running attempt."""
         return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
 
-    def running(self) -> list[RunningAttempt]:
+    def running_attempts(self) -> list[RunningAttempt]:
         """What the hub should show as running. Load samples are sent once."""
         now = self.node.clock.steady()
         return [

@@ -19,7 +19,7 @@ from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressPr
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
-from computepool.agent.sandbox.interior import building
+from computepool.agent.sandbox.interior import atomic_folder
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
 from computepool.agent.sandbox.sandbox import Sandbox
@@ -175,7 +175,7 @@ def _inside_package(cache_dir: Path) -> Path:
     sources = {"__init__.py": Path(job_runtime.__file__), **{name: package / name for name in job_runtime.MODULES}}
     text = b"".join(name.encode() + path.read_bytes() for name, path in sources.items())
     final = cache_dir / f"job-runtime-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
-    with building(final) as package_inside:
+    with atomic_folder(final) as package_inside:
         if package_inside is not None:
             for name, source in sources.items():
                 (package_inside / name).parent.mkdir(parents=True, exist_ok=True)

@@ -208,13 +208,13 @@ class LogBuffer:
         if not text or self._truncated:
             return
         data = text.encode()
-        room = self._limits.log_bytes_max - self._kept_bytes
+        left_bytes = self._limits.log_bytes_max - self._kept_bytes
         self._kept_bytes += len(data)
-        if len(data) <= room:
+        if len(data) <= left_bytes:
             self._append(stream, text)
             return
         self._truncated = True
-        self._append(stream, data[:room].decode(errors="ignore"))
+        self._append(stream, data[:left_bytes].decode(errors="ignore"))
         # On stderr, because standard output is counted and compared.
         self._append(STDERR, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
 
@@ -266,7 +266,7 @@ class LogBuffer:
             kept.append(line)
             self._line_start = line.endswith(b"\n")
         if announced_at is not None:  # Only the newest counts; a copy of the output for each would take much memory.
-            self.checkpoints[-1] = replace(self.checkpoints[-1], printed=self._printed_before(kept[:announced_at]))
+            self.checkpoints[-1] = replace(self.checkpoints[-1], printed=self._printed_text(kept[:announced_at]))
         return b"".join(kept)
 
     def _match_announcement(self, line: bytes) -> re.Match[bytes] | None:
@@ -280,7 +280,7 @@ class LogBuffer:
         name, moves = found["name"] or found["moving"], found["host"] is not None
         return self._is_checkpoint is not None and self._is_checkpoint(name.decode(), moves)
 
-    def _printed_before(self, kept: list[bytes]) -> bytes | None:
+    def _printed_text(self, kept: list[bytes]) -> bytes | None:
         if self._printed is None:
             return None
         text = bytes(self._printed) + b"".join(kept)
@@ -361,15 +361,15 @@ class LogShipper:
 
     async def _ship(self, buffers: list[LogBuffer]) -> ComputePoolError | None:
         taken: list[tuple[LogBuffer, list[LogText]]] = []
-        room, chars = self.node.limits.log_request_chunks_max, self.node.limits.log_request_chars_max
+        count, chars = self.node.limits.log_request_chunks_max, self.node.limits.log_request_chars_max
         for buffer in buffers:
-            chunks = buffer.take(room, chars)
+            chunks = buffer.take(count, chars)
             if not buffer.pending_chars:
                 self._dirty.pop(buffer.attempt_id, None)
             taken.append((buffer, chunks))
-            room -= len(chunks)
+            count -= len(chunks)
             chars -= sum(len(chunk.text) for chunk in chunks)
-            if room <= 0 or chars <= 0:
+            if count <= 0 or chars <= 0:
                 break
         request = LogsRequest(chunks=[chunk for _, chunks in taken for chunk in chunks])
         if not request.chunks:

@@ -83,7 +83,7 @@ class Benchmark:
         if found is None:
             return  # A node that is never idle is rated by its jobs.
         fields = {**found, **await self._network(), "id": id_, "signature": UNSIGNED}
-        report = self.node.identity.signed(HardwareReport.model_validate(fields))
+        report = self.node.identity.sign_message(HardwareReport.model_validate(fields))
         self.view = await self.node.client.hardware(report)
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)

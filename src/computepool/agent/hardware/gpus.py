@@ -78,7 +78,7 @@ def _nvml_card(index: int) -> DetectedCard:
         vram_mb=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB,
         maker="nvidia",
         ident=pynvml.nvmlDeviceGetUUID(handle),
-        nodes=_existing([f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}", *_NVIDIA_SHARED]),
+        nodes=_existing_paths([f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}", *_NVIDIA_SHARED]),
     )
 
 
@@ -89,7 +89,7 @@ def _nvidia_smi_cards() -> list[DetectedCard]:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) != 4 or not parts[0].isdigit() or not parts[2].isdigit():
             continue
-        nodes = _existing([f"/dev/nvidia{parts[0]}", *_NVIDIA_SHARED])
+        nodes = _existing_paths([f"/dev/nvidia{parts[0]}", *_NVIDIA_SHARED])
         cards.append(DetectedCard(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes))
     return cards
 
@@ -167,7 +167,7 @@ def _rocm_smi_cards() -> list[DetectedCard]:
 
 
 def _amd_card(index: int, name: str, vram_mb: int) -> DetectedCard:
-    nodes = _existing(["/dev/kfd", f"/dev/dri/renderD{128 + index}"])
+    nodes = _existing_paths(["/dev/kfd", f"/dev/dri/renderD{128 + index}"])
     return DetectedCard(name=name, vram_mb=vram_mb, maker="amd", ident=str(index), nodes=nodes)
 
 
@@ -203,5 +203,5 @@ def _trailing_number(text: str) -> int:
     return int(number) if number else -1
 
 
-def _existing(paths: Iterable[str]) -> tuple[str, ...]:
+def _existing_paths(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in paths if Path(path).exists())

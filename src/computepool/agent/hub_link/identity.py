@@ -47,7 +47,7 @@ class Identity:
     def sign(self, message: bytes) -> str:
         return b64(self.key.sign(message))
 
-    def signed(self, message: Message) -> Message:
+    def sign_message(self, message: Message) -> Message:
         return message.model_copy(update={"signature": self.sign(message.signed_text())})
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.agent.context import Node
 from computepool.agent.hub_link import identity as identities
 from computepool.core.errors import ComputePoolError, Unauthenticated
-from computepool.protocol.hub_keys import followed, rekey_text
+from computepool.protocol.hub_keys import rekey_text, verify_published
 from computepool.protocol.nodes.nodes import RekeyRequest
 from computepool.protocol.tokens import b64, public_key, public_text, token_kid
 
@@ -53,7 +53,7 @@ class Keyring:
         """Fetch the hub's keys. Raises Unauthenticated, and changes nothing, if pinned keys do not vouch for them."""
         identity = self.node.identity
         pinned = {kid: public_text(key) for kid, key in identity.hub_keys.items()}
-        found = followed(pinned, await self.node.client.hub_keys(), seen=identity.hub_keys_version)
+        found = verify_published(pinned, await self.node.client.hub_keys(), seen=identity.hub_keys_version)
         identity.hub_keys = {kid: public_key(text) for kid, text in found.keys.items()}
         identity.hub_keys_version = found.version
         self._save()  # If that fails, the next start fetches them again and follows them from the old ones.

@@ -56,7 +56,7 @@ class Lease:
     fence_ms: int = 10_000
     renewed_at: float = 0.0  #: boot time at which the last acknowledged renewal was sent
 
-    def lost_after_s(self) -> float:
+    def timeout_s(self) -> float:
         return max(0, self.lease_ms - self.fence_ms) / 1000
 
     def deadline(self) -> float:
@@ -237,7 +237,7 @@ class NodeLoop:
         try:
             return await self._poll
         except asyncio.CancelledError:
-            if self._poll.cancelled() and not _cancelling():
+            if self._poll.cancelled() and not _is_cancelling():
                 return None
             raise
         finally:
@@ -283,7 +283,7 @@ class NodeLoop:
         return NextRequest(
             boot_id=self._boot_id,
             holding=list(self.table.held)[:HOLDING_MAX],
-            running=self.executor.running(),
+            running=self.executor.running_attempts(),
             wait_ms=wait_ms,
             claim=claim,
             stopping=stopping,
@@ -402,13 +402,13 @@ class NodeLoop:
     def _stop_unrenewed(self) -> None:
         """Stop attempts whose lease was not renewed, before the hub gives them to another node."""
         now = self.node.clock.boot_time()
-        lost_after_s = self.lease.lost_after_s()
+        timeout_s = self.lease.timeout_s()
         renewed_at = self.lease.renewed_at
-        if now - renewed_at < lost_after_s / 2:
+        if now - renewed_at < timeout_s / 2:
             return
         for attempt in [one for one in self.executor.attempts.values() if one.stop is None]:
             since = renewed_at if attempt.received_at <= renewed_at else attempt.sent_at
-            if now - since > lost_after_s:
+            if now - since > timeout_s:
                 _log.error("stopping attempt %s: its lease was not renewed for %.0f s", attempt.id, now - since)
                 self.executor.stop(attempt, Stop.LEASE_LOST)
 
@@ -454,7 +454,7 @@ class NodeLoop:
             await asyncio.sleep(self.node.limits.net_address_s)
 
 
-def _cancelling() -> bool:
+def _is_cancelling() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

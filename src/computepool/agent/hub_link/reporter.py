@@ -118,7 +118,7 @@ class Reporter:
 
     def _save(self, reports: list[Report], logs: list[LogText]) -> Batch:
         return self.outbox.put(
-            self.node.identity.signed(CompleteRequest(reports=reports, logs=logs, signature=UNSIGNED))
+            self.node.identity.sign_message(CompleteRequest(reports=reports, logs=logs, signature=UNSIGNED))
         )
 
     async def _deliver_and_spill(self, batch: Batch) -> None:

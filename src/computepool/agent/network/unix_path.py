@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from computepool.agent.sandbox.scratch import opened
+from computepool.agent.sandbox.scratch import open_descriptor
 
 _BYTES_MAX = 100
 
@@ -18,5 +18,5 @@ def short_path(folder: Path, name: str) -> Iterator[str]:
     if len(path.encode()) < _BYTES_MAX:
         yield path
         return
-    with opened(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
+    with open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         yield f"/proc/self/fd/{fd}/{name}"

@@ -38,10 +38,10 @@ def load(data_dir: Path) -> dict[str, Any]:
 
 
 def save(config: AgentConfig) -> None:
-    write_private(config.data_dir / FILE, json.dumps(chosen(config), indent=2).encode() + b"\n")
+    write_private(config.data_dir / FILE, json.dumps(chosen_options(config), indent=2).encode() + b"\n")
 
 
-def chosen(config: AgentConfig) -> dict[str, Any]:
+def chosen_options(config: AgentConfig) -> dict[str, Any]:
     """The options that the owner chose. Defaults are left out, so that a later version may change them."""
     plain = AgentConfig(hub_url=config.hub_url, data_dir=config.data_dir)
     values = {name: getattr(config, name) for name in FIELDS}

@@ -51,7 +51,7 @@ class CachedFolders:
                     await self._make(path, make)
                 with contextlib.suppress(OSError):
                     os.utime(path)
-            await self._make_room()
+            await self._evict()
         except BaseException:
             self._in_use[key] -= 1
             raise
@@ -62,7 +62,7 @@ class CachedFolders:
 
     async def clear(self) -> None:
         """Remove all folders that no job or warm worker uses."""
-        await self._make_room(everything=True)
+        await self._evict(everything=True)
 
     async def _make(self, path: Path, make: Make) -> None:
         building = self.folder / f".building-{uuid.uuid4().hex}"
@@ -79,7 +79,7 @@ class CachedFolders:
             finally:
                 del self._in_use[building.name]
 
-    async def _make_room(self, *, everything: bool = False) -> None:
+    async def _evict(self, *, everything: bool = False) -> None:
         """Evict folders. They are first renamed, without an await in between, so that nobody starts to use them."""
         async with self._evicting:
             found = await asyncio.to_thread(self._list_folders)

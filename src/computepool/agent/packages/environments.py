@@ -29,7 +29,7 @@ from computepool.agent.packages.cached_folders import CachedFolders, finish_anyw
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
-from computepool.agent.sandbox.interior import building
+from computepool.agent.sandbox.interior import atomic_folder
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Environments:
             raise StagingFailed("this node has no uv to install packages with")
         info = os.stat(self._uv)
         tools = self._folder.parent / f"tools-{info.st_size:x}-{info.st_mtime_ns:x}"
-        with building(tools) as folder:
+        with atomic_folder(tools) as folder:
             if folder is not None:
                 shutil.copyfile(self._uv, folder / "uv")
                 (folder / "uv").chmod(0o755)

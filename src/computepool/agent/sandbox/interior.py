@@ -124,7 +124,7 @@ def etc_folder(cache_dir: Path, runtime: Runtime, *, uid: int) -> Path:
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
     key = hashlib.sha256(repr((runtime.digest, sorted(files.items()))).encode()).hexdigest()[:16]
-    with building(cache_dir / f"etc-{key}") as folder:
+    with atomic_folder(cache_dir / f"etc-{key}") as folder:
         if folder is not None:
             if (runtime.root / "etc").is_dir():
                 shutil.copytree(runtime.root / "etc", folder, symlinks=True, dirs_exist_ok=True)
@@ -135,7 +135,7 @@ def etc_folder(cache_dir: Path, runtime: Runtime, *, uid: int) -> Path:
 
 
 @contextlib.contextmanager
-def building(final: Path) -> Iterator[Path | None]:
+def atomic_folder(final: Path) -> Iterator[Path | None]:
     """A folder to fill that becomes `final` when the block ends; None if `final` exists."""
     if final.is_dir():
         yield None

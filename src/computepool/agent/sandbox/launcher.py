@@ -146,7 +146,7 @@ class Launcher:
                 peak_kb = max(peak_kb, used.ru_maxrss)
                 status = ended if pid == first else status
                 continue
-            left_ms = None if fence is None or status is not None else _left_ms(fence)
+            left_ms = None if fence is None or status is not None else _remaining_ms(fence)
             if left_ms == 0 and not killing:
                 killing = True
                 self._reply(FENCED, 0)
@@ -295,7 +295,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> int:
             os.chdir("/")
 
 
-def _left_ms(fence: int) -> int:
+def _remaining_ms(fence: int) -> int:
     """Milliseconds until the fence must be checked again; 0 if its deadline has passed."""
     (deadline,) = DEADLINE.unpack(os.pread(fence, DEADLINE.size, 0))
     if not deadline:

@@ -55,7 +55,7 @@ class Sandbox:
         require_reachable(workdir)
         streams = {0: stdin, 1: stdout, 2: stderr}
         command = Command(argv=argv, workdir=workdir, limits=limits, policy=policy, streams=streams)
-        with self._pool.starting(limits, policy.cpu_ids) as slot:
+        with self._pool.reserve(limits, policy.cpu_ids) as slot:
             if self.level >= Level.NAMESPACE:
                 slot.refuse_root()
             if slot.uid is not None:

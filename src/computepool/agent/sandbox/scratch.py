@@ -40,7 +40,7 @@ _known_reachable: set[Path] = set()
 
 
 @contextlib.contextmanager
-def opened(path: Path | str, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> Iterator[int]:
+def open_descriptor(path: Path | str, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> Iterator[int]:
     """A descriptor that is closed at the end of the block."""
     fd = os.open(path, flags, mode, dir_fd=dir_fd)
     try:
@@ -77,7 +77,7 @@ def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
 
 def give(folder: Path | str, uid: int, *, dir_fd: int | None = None) -> None:
     """Make `uid` the owner of everything in `folder`. Only before a job has run there."""
-    with opened(folder, OPEN_FOLDER, dir_fd=dir_fd) as here, os.scandir(here) as entries:
+    with open_descriptor(folder, OPEN_FOLDER, dir_fd=dir_fd) as here, os.scandir(here) as entries:
         os.fchown(here, uid, uid)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -130,7 +130,7 @@ def empty_tree(path: Path) -> bool:
         pending = _unlink_files(top)
         while pending:
             name = pending.pop()
-            with opened(name, OPEN_FOLDER, dir_fd=top) as here:
+            with open_descriptor(name, OPEN_FOLDER, dir_fd=top) as here:
                 for below in _unlink_files(here):
                     lifted = secrets.token_hex(8)
                     os.rename(below, lifted, src_dir_fd=here, dst_dir_fd=top)
@@ -158,12 +158,12 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
     # Without root the agent owns these folders, but the job may have removed permissions. chmod by name would follow a
     # link that the job put there, to a file of the owner's.
     if os.geteuid() != 0:
-        with opened(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd) as fd:
+        with open_descriptor(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd) as fd:
             os.chmod(f"/proc/self/fd/{fd}", 0o700)
 
 
 @contextlib.contextmanager
-def locked(path: Path, how: int) -> Iterator[None]:
+def hold_lock(path: Path, how: int) -> Iterator[None]:
     """Hold a lock during the block. Raises BlockingIOError with LOCK_NB."""
     fd = open_lock(path, how)
     try:

@@ -284,7 +284,7 @@ class SlotPool:
         return True
 
     @contextlib.contextmanager
-    def starting(self, limits: Limits, cpu_ids: tuple[int, ...]) -> Iterator[Slot]:
+    def reserve(self, limits: Limits, cpu_ids: tuple[int, ...]) -> Iterator[Slot]:
         """A slot for the block, given back only if the block fails. An OSError becomes a SandboxError."""
         slot = self._take(limits, cpu_ids)
         try:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
-from computepool.agent.sandbox.scratch import empty_tree, files_max, opened
+from computepool.agent.sandbox.scratch import empty_tree, files_max, open_descriptor
 
 _LOOP_CONTROL = "/dev/loop-control"
 _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
@@ -167,7 +167,7 @@ def sweep(parent: Path) -> None:
 
 
 def _mount(image: Path, folder: Path) -> None:
-    with opened(image, os.O_RDWR | os.O_CLOEXEC) as fd:
+    with open_descriptor(image, os.O_RDWR | os.O_CLOEXEC) as fd:
         name, device = _attach(fd)
     try:
         flags = launcher.MS_NOSUID | _MS_NODEV | _MS_NOATIME
@@ -178,7 +178,7 @@ def _mount(image: Path, folder: Path) -> None:
 
 def _attach(image: int) -> tuple[str, int]:
     """Attach a loop device to the file; returns its name and an open descriptor."""
-    with opened(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC) as control:
+    with open_descriptor(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC) as control:
         for _ in range(_TRIES):
             name = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
             device = os.open(name, os.O_RDWR | os.O_CLOEXEC)
@@ -196,7 +196,10 @@ def _attach(image: int) -> tuple[str, int]:
 def _copy_sparse(source: Path, target: Path) -> None:
     """Copy only written blocks. An empty file system of any size has about a hundred kilobytes of them."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with opened(source, os.O_RDONLY | os.O_CLOEXEC) as reading, opened(target, flags, 0o600) as writing:
+    with (
+        open_descriptor(source, os.O_RDONLY | os.O_CLOEXEC) as reading,
+        open_descriptor(target, flags, 0o600) as writing,
+    ):
         size = os.fstat(reading).st_size
         os.ftruncate(writing, size)
         at = 0

@@ -71,7 +71,7 @@ class ArtifactCache:
             return fd
         if self._has_leftovers:
             self._has_leftovers = False
-            await self._make_room()
+            await self._evict()
         try:
             async with self._slots:
                 await self._fetch(digest, path)
@@ -80,7 +80,7 @@ class ArtifactCache:
             raise
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            await self._make_room(keep=digest)
+            await self._evict(keep=digest)
         except BaseException:
             os.close(fd)
             raise
@@ -99,9 +99,9 @@ class ArtifactCache:
 
     async def clear(self) -> None:
         """Remove everything but running downloads; a job keeps the files that it has open."""
-        await self._make_room(most=0)
+        await self._evict(most=0)
 
-    async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
+    async def _evict(self, keep: str = "", *, most: int | None = None) -> None:
         """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
         async with self._evicting:
             listed = await asyncio.to_thread(self._list_files)

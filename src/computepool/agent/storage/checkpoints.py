@@ -202,11 +202,11 @@ class CheckpointKeeper:
 
     async def _send_report(self, report: CheckpointReport) -> CheckpointReply:
         try:
-            return await self.node.client.checkpoint(self.node.identity.signed(report))
+            return await self.node.client.checkpoint(self.node.identity.sign_message(report))
         except BadRequest as error:
             if not compat.is_unknown_host(error, report):
                 raise
-        return await self.node.client.checkpoint(self.node.identity.signed(compat.checkpoint(report)))
+        return await self.node.client.checkpoint(self.node.identity.sign_message(compat.checkpoint(report)))
 
     # ------------------------------------------------------------ result
     def ask_to_save(self, attempt: Attempt) -> bool:

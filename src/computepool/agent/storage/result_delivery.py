@@ -22,7 +22,7 @@ from typing import IO
 
 from computepool.agent.context import Node
 from computepool.agent.hub_link.hub_client import TRANSIENT
-from computepool.agent.sandbox.scratch import opened, remove_tree
+from computepool.agent.sandbox.scratch import open_descriptor, remove_tree
 from computepool.agent.storage.artifacts import download, size_of
 from computepool.core.errors import ComputePoolError, Conflict, NotFound, Unavailable
 from computepool.core.words import byte_size
@@ -213,7 +213,7 @@ class _Pull:
     async def run(self, *, folder: str) -> ArrivalRequest:
         await asyncio.to_thread(self._prepare)
         have = await asyncio.to_thread(_bytes_in, self.folder)
-        self._check_room(self.view.bytes - have)
+        self._check_free_bytes(self.view.bytes - have)
         (self.folder / SUMMARY).write_text(self.view.summary.model_dump_json(indent=2) + "\n")
         await self._pages(self.view.summary.id)
         requested, here = (await self._check_pending()).files, len(self._at.keys() - self._missing)
@@ -233,7 +233,7 @@ class _Pull:
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder, self.folder / _PARTS):
             folder.mkdir(mode=0o700, exist_ok=True)
 
-    def _check_room(self, size: int) -> None:
+    def _check_free_bytes(self, size: int) -> None:
         free = shutil.disk_usage(self.folder).free - self.node.limits.home_spare_bytes
         if size > free:
             raise NoRoom(
@@ -246,7 +246,7 @@ class _Pull:
         with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
             while True:
                 page = await self.node.client.result_delivery_items(group_id, after=after)
-                self._check_room(sum(len(item.result or "") for item in page.items))
+                self._check_free_bytes(sum(len(item.result or "") for item in page.items))
                 await self._take(page.items, lines)
                 after = page.next
                 if after is None:
@@ -287,12 +287,12 @@ class _Pull:
                 self._note_file(file, target)
                 return
             if (known := self._at.get(file.digest)) is not None:
-                self._check_room(self._sizes[file.digest])
+                self._check_free_bytes(self._sizes[file.digest])
                 await asyncio.to_thread(_copy, known, self.folder / _PARTS / f"{file.digest}.copy", target)
                 return
             part = self.folder / _PARTS / f"{file.digest}.part"
             if file.size is not None:
-                self._check_room(file.size - size_of(part))
+                self._check_free_bytes(file.size - size_of(part))
             try:
                 await download(self.node.client, file.digest, part, sync=True)
             except NotFound:
@@ -345,7 +345,7 @@ def _publish(folder: Path, final: Path) -> None:
 
 
 def _sync(path: str | Path) -> None:
-    with opened(path, os.O_RDONLY) as descriptor:
+    with open_descriptor(path, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from computepool.agent.sandbox.base import OUTPUTS
-from computepool.agent.sandbox.scratch import OPEN_FOLDER, opened, remove_tree
+from computepool.agent.sandbox.scratch import OPEN_FOLDER, open_descriptor, remove_tree
 from computepool.agent.sandbox.volumes import clean, unmount
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Sweeper:
 
 def _remove_ours(path: str) -> None:
     """Works through a descriptor: a running worker can replace its folder with a link at any time."""
-    with opened(path, OPEN_FOLDER) as here:
+    with open_descriptor(path, OPEN_FOLDER) as here:
         for name in MADE_BY_US:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(name, dir_fd=here)

@@ -131,11 +131,11 @@ class Worker:
             try:
                 args, kwargs = _arguments(item, allow_pickle=allow_pickle)
                 text = values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
-                parts.append(bundles.returned(text))
+                parts.append(bundles.value_answer(text))
             except MemoryError:
                 raise
             except BaseException as error:  # noqa: BLE001 - as for a single call
-                parts.append(bundles.raised(_ADDRESS.sub("0x…", _traceback(error))))
+                parts.append(bundles.raised_answer(_ADDRESS.sub("0x…", _traceback(error))))
                 self._failed += 1
             if os.getpid() != self._pid:
                 os._exit(0)

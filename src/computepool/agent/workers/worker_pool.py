@@ -88,7 +88,7 @@ class WorkerPool:
             self._clean_up(worker)
 
     async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
-        self._make_room()
+        self._evict_idle()
         provision = await self.provisions.acquire(key.python, key.packages, note=note)
         workdir = self.folders.make("worker", key.limits.disk_mb)
         proxy = None
@@ -157,7 +157,7 @@ class WorkerPool:
             on_closed=self._on_closed,
         )
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         """End the longest idle worker if there are too many. Busy ones stay: the hub reserved room for them."""
         if len(self._all) < self.node.limits.workers_max:
             return

@@ -350,7 +350,7 @@ class WorkerHandle:
 
     def _finish(self, ended: Exit) -> None:
         self.ended = ended
-        started = not self._died_before_the_call()
+        started = not self._had_died_before_call()
         for fd in (self.channel.fileno(), self.process.fileno()):
             self._loop.remove_reader(fd)
         self.channel.close()
@@ -366,7 +366,7 @@ class WorkerHandle:
                 call.future.set_result(Lost(ended, started=started and place == 0))
         self.on_closed(self)
 
-    def _died_before_the_call(self) -> bool:
+    def _had_died_before_call(self) -> bool:
         """True if even the first unanswered call was sent after the worker had died.
 
         Never true of a worker that served no call: its first call may have killed it, and would kill the next one.

@@ -192,7 +192,7 @@ def make_link(account: AccountName) -> None:
     """
     pool = open_pool()
     made = pool.accounts.link(pool.accounts.find(account).id)
-    if output.printed_json(made):
+    if output.print_json(made):
         return
     output.write_line(made.link)
     output.note(f"It works once and expires at {output.moment(made.expires_at_ms)}.")

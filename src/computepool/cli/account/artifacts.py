@@ -40,7 +40,7 @@ def list_artifacts(*, job: OfJob = None, limit: Limit = 30) -> None:
     pool = open_pool()
     artifacts = pool.artifacts.list(job_id=job, limit=limit)
     storage = pool.artifacts.storage()
-    if output.printed_json({"artifacts": [a.model_dump() for a in artifacts], "storage": storage.model_dump()}):
+    if output.print_json({"artifacts": [a.model_dump() for a in artifacts], "storage": storage.model_dump()}):
         return
     shown = 12 if sys.stdout.isatty() else _DIGEST_CHARS
     rows = [
@@ -69,7 +69,7 @@ def info(digest: Digest) -> None:
       pool artifacts info 3f786850e387
     """
     found = open_pool().artifacts.info(_find(digest)[0])
-    if output.printed_json(found):
+    if output.print_json(found):
         return
     output.print_fields(
         (

@@ -53,11 +53,11 @@ def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
         ("held", format_credits(have.held)),
         ("maturing", format_credits(have.maturing)),
         ("next", upcoming),
-        ("unconfirmed", _unconfirmed(have.unconfirmed)),
+        ("unconfirmed", _unconfirmed_note(have.unconfirmed)),
     ]
 
 
-def _unconfirmed(amount: int) -> str | None:
+def _unconfirmed_note(amount: int) -> str | None:
     if not amount:
         return None
     return f"{format_credits(amount)} of the maturing credits are held until another owner's node confirms the results"
@@ -171,7 +171,7 @@ def why(job_id: JobId) -> None:
       pool credits why job_01h…
     """
     cost = open_pool().credits.why(job_id)
-    if output.printed_json(cost):
+    if output.print_json(cost):
         return
     output.write_line(cost.sentence)
     output.print_table(("", ""), [(line.label, line.text) for line in cost.lines])

@@ -106,8 +106,8 @@ def history(
     length_ms = max(1, round(seconds(since, what="since") * 1000))
     step_ms = -(-length_ms // _ROWS) if step is None else max(1, round(seconds(step, what="step") * 1000))
     begin_ms = max(0, now_ms() - length_ms)
-    found = open_pool().market.history(tier, region, since_ms=begin_ms, step_ms=step_ms)
-    if output.printed_json(found):
+    found = open_pool().market.history(tier, region, since=begin_ms / 1000, step=step_ms / 1000)
+    if output.print_json(found):
         return
     rows = [
         (
@@ -195,7 +195,7 @@ def earnings(
     else:
         ids = [pool.nodes.find(node).id]
     found = [pool.market.earnings(node_id) for node_id in ids]
-    if output.printed_json(found if node is None else found[0]):
+    if output.print_json(found if node is None else found[0]):
         return
     if node is None:
         empty = "You have no nodes. Add this machine: pool node start"

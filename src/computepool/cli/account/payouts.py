@@ -186,7 +186,7 @@ def export_payouts(
       pool payouts export --out payouts.csv
     """
     text = open_pool().payouts.export()
-    if output.printed_json(_rows(text)):
+    if output.print_json(_rows(text)):
         return
     if out is None:
         sys.stdout.write(text)

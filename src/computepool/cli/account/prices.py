@@ -48,7 +48,7 @@ def show(version: Annotated[int | None, typer.Argument(metavar="VERSION", help="
 
 
 def _print(table: PriceTableView) -> None:
-    if output.printed_json(table):
+    if output.print_json(table):
         return
     output.print_fields(
         [

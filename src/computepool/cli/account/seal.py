@@ -49,7 +49,7 @@ def show() -> None:
     """
     file = sealing.load()
     keys = [{"public": key.public, "fingerprint": key.fingerprint, "passphrase": key.locked} for key in file.keys]
-    if output.printed_json({"keys": keys, "always": file.always}):
+    if output.print_json({"keys": keys, "always": file.always}):
         return
     rows = [
         (key.fingerprint, "current" if at == 0 else "old", "yes" if key.locked else "no", key.public)
@@ -136,4 +136,4 @@ def open_files(
         if not output.as_json():
             output.note(f"{source.name} was {about}")
             output.write_line(str(target))
-    output.printed_json(opened)
+    output.print_json(opened)

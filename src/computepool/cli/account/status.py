@@ -38,7 +38,7 @@ def status() -> None:
         "jobs": [job.model_dump(mode="json") for job in listed],
         "nodes": [node.model_dump(mode="json") for node in nodes],
     }
-    if output.printed_json(document):
+    if output.print_json(document):
         return
     counts = ", ".join(f"{_count(jobs[state])} {state}" for state in _STATES if jobs[state])
     output.print_fields(

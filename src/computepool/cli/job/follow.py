@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from computepool.sdk import Pool
 
 #: How long a log poll waits, and thus the maximum age of the state on the screen.
-_POLL_MS = 500
+_POLL_S = 0.5
 #: The status of a successful job begins with this word; the rest tells its submitter what else to know.
 DONE = "done"
 
@@ -43,7 +43,7 @@ def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
             screen.show(job)
             if job.state is JobState.QUEUED:
                 notice.check()
-            page = pool.jobs.log_page(job_id, after=cursor, wait_ms=_POLL_MS)
+            page = pool.jobs.log_page(job_id, after=cursor, timeout=_POLL_S)
             for chunk in page.chunks:
                 screen.write(chunk)
             cursor = page.cursor

@@ -81,7 +81,7 @@ def summary(group: Group) -> None:
 def show_summary(found: GroupSummary) -> None:
     from computepool.protocol.jobs.unbundling import each_item
 
-    if output.printed_json(found):
+    if output.print_json(found):
         return
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items() if count)
     fields: list[tuple[str, output.Cell]] = [
@@ -290,7 +290,7 @@ def failure(
 
 
 def _print_reported(key: str, accepted: bool) -> None:
-    if not output.printed_json({"key": key, "accepted": accepted}):
+    if not output.print_json({"key": key, "accepted": accepted}):
         if accepted:
             output.write_line(f"{key} reported")
         else:

@@ -69,14 +69,15 @@ def list_jobs(
             raise typer.BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
     params = {**given, "all": "false" if mine else None}
     jobs = [
-        _unsealed(job) for job in raw_rows(options.open_pool().transport, "/jobs", "jobs", limit=limit, params=params)
+        _unseal_error(job)
+        for job in raw_rows(options.open_pool().transport, "/jobs", "jobs", limit=limit, params=params)
     ]
     # A narrow terminal omits the last ones.
     columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
     output.show_table(jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
 
 
-def _unsealed(job: dict[str, Any]) -> dict[str, Any]:
+def _unseal_error(job: dict[str, Any]) -> dict[str, Any]:
     error = job["error"] or ""
     if not error.startswith(TEXT_PREFIX):
         return job
@@ -115,7 +116,7 @@ def show(job_id: options.JobId) -> None:
       pool jobs show job_01h… --json
     """
     job = options.open_pool().jobs.get(job_id)
-    if output.printed_json(job):
+    if output.print_json(job):
         return
     from computepool.sdk.files.sealing import fingerprint
 
@@ -329,7 +330,7 @@ def why(job_id: options.JobId) -> None:
       pool jobs why job_01h…
     """
     answer = options.open_pool().jobs.why(job_id)
-    if not output.printed_json(answer):
+    if not output.print_json(answer):
         print_why(answer)
 
 
@@ -395,7 +396,7 @@ def result(
     text = ended.result
     if ended.result_artifact is not None:
         text = pool.artifacts.get_result(ended.result_artifact, job_id=job_id)
-    if not output.printed_json(ended) and text is not None:
+    if not output.print_json(ended) and text is not None:
         parts = answers(text, ended)
         for line in [text] if parts is None else [f"{key_of(ended, n)}: {part}" for n, _, part in parts]:
             output.write_line(line)

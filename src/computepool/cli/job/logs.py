@@ -38,7 +38,7 @@ def wait_for_start(pool: Pool, job_id: str) -> None:
     notice = WaitNotice(partial(_why_queued, pool, job), write=output.note)
     notice.notify(_why_queued(pool, job))
     while queued:
-        job = pool.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=notice.cap_ms(WAIT_MS))
+        job = pool.jobs.get(job_id, seen=JobState.QUEUED, timeout=notice.cap_ms(WAIT_MS) / 1000)
         queued = job.state is JobState.QUEUED
         notice.check()
     output.note(f"{job.id} {job.state}{_where(job)}.")

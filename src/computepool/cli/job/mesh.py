@@ -70,7 +70,7 @@ def usage(job_id: JobId) -> None:
       pool jobs usage job_01h…
     """
     found = open_pool().jobs.usage(job_id)
-    if output.printed_json(found):
+    if output.print_json(found):
         return
     seen = [attempt for attempt in found.attempts if attempt.at_ms]
     for attempt in seen:

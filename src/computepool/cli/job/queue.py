@@ -34,7 +34,7 @@ def queue() -> None:
       pool jobs queue --json | jq '.nodes[].leases[] | {key, cpu_ids, load}'
     """
     view = open_pool().jobs.queue()
-    if output.printed_json(view):
+    if output.print_json(view):
         return
     later = f", {view.delayed} more delayed" if view.delayed else ""
     output.write_line(f"{pluralize(view.queued, 'job')} waiting{later}.")
@@ -93,7 +93,7 @@ def hosts(*, limit: Limit = 30, needs: JobOptions) -> None:
     rules = options.rules(needs)
     timeout = rules.pop("timeout_s", None)
     view = open_pool().jobs.preview(options.needs(needs), limit=limit, timeout=timeout, **rules)
-    if output.printed_json(view):
+    if output.print_json(view):
         return
     output.write_line(view.why.sentence)
     output.print_table(

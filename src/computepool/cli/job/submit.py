@@ -158,7 +158,7 @@ def request_quote(work: Submitter, file: Path | None, rest: list[str], *, items:
 
 
 def print_quote(quote: QuoteView) -> None:
-    if output.printed_json(quote):
+    if output.print_json(quote):
         return
     for sentence in quote.sentences:
         output.write_line(sentence)
@@ -212,7 +212,7 @@ def _submit(
 
 
 def _print_reply(reply: SubmitReply, spec: JobSpec, *, group: str | None) -> None:
-    if output.printed_json(reply):
+    if output.print_json(reply):
         return
     for job_id in reply.job_ids:
         output.write_line(job_id)
@@ -247,7 +247,7 @@ def watch(pool: Pool, job_id: str, *, out: Path | None, warning: str = "") -> No
     ):
         shown = not output.as_json()
         job = follow.follow(pool, job_id, warning=warning) if shown else pool.jobs.wait(job_id)
-    output.printed_json(job)
+    output.print_json(job)
     if job.outputs and (out is not None or shown):
         follow.save_outputs(pool, job.outputs, out, job_id=job.id)
     if shown and (cost := follow.cost_line([job])):
@@ -274,7 +274,7 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
     with note_if_interrupted(f"The jobs keep running. List them: pool jobs list --group {group_id}"):
         ended = follow.follow_slices(pool, group_id, reply.job_ids)
     group = pool.groups.get(group_id)
-    if not output.printed_json(group):
+    if not output.print_json(group):
         counts = Counter(result.state.value for result in ended)
         output.note(f"{group.name}: {', '.join(f'{count} {state}' for state, count in counts.items())}")
         own = set(reply.job_ids)

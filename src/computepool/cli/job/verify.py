@@ -68,7 +68,7 @@ def verify(
     good = all(found.ok for found in checks)
     proven = good and bool(trusted)
     listed = [{"ok": found.ok, "text": found.text} for found in checks]
-    if not output.printed_json({"ok": proven, "key_known": bool(trusted), "checks": listed}):
+    if not output.print_json({"ok": proven, "key_known": bool(trusted), "checks": listed}):
         for found in checks:
             output.write_line(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
         _conclude(good, known=bool(trusted))

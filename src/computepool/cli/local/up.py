@@ -79,7 +79,7 @@ def _start(machine: LocalPool, *, host: str, port: int, node_options: list[str] 
                 give_up=True,
             )
     link = f"{url}/signin?code={secrets['signin_code']}"
-    if not output.printed_json({"url": url, "signin_link": link, "data": str(machine.base), "node": ready}):
+    if not output.print_json({"url": url, "signin_link": link, "data": str(machine.base), "node": ready}):
         _welcome(url, link, pool, base=machine.base, with_node=ready)
     return link
 

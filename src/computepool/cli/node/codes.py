@@ -47,7 +47,7 @@ def code(
     """
     pool = open_pool(retry_for=WATCH_RETRY_FOR_S if wait else RETRY_FOR_S)
     made = pool.nodes.code(hosts=hosts, lifetime=None if life is None else seconds(life, what="--for"))
-    if output.printed_json(follow_code(pool, made.id) if wait else made):
+    if output.print_json(follow_code(pool, made.id) if wait else made):
         return
     output.write_line(made.command)
     often = "one machine" if made.hosts == 1 else f"{made.hosts} machines"

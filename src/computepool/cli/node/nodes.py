@@ -78,7 +78,7 @@ def start(
         plain_log.configure_json("INFO")
     watch_parent()
     config = node_options.config_of(given, **where)
-    node_options.note_kept(config)
+    node_options.note_saved_options(config)
     homes.record_node_folder(config.data_dir)
     main.run(config, console=sys.stdout.isatty() and sys.stderr.isatty() and not (verbose or json))
 
@@ -101,7 +101,7 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     config = node_options.config_of(given, **where)
     if config.code is None:
         raise BadRequest("Pass a one-time code with --code CODE. Create one: pool node code")
-    node_options.note_kept(config)
+    node_options.note_saved_options(config)
     prepare_data_dir(config.data_dir)
     if identity.load(config.identity_path) is not None:
         raise Conflict(f"This machine is already enrolled ({config.identity_path}). Start it: pool node start")
@@ -193,7 +193,7 @@ def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     from computepool.agent.owner.doctor import Health, check_all
 
     checks = check_all(node_options.config_of(given, **where))
-    if not output.printed_json([asdict(check) for check in checks]):
+    if not output.print_json([asdict(check) for check in checks]):
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
         output.print_table(("", "CHECK", "FOUND", "FIX"), rows)
     if any(check.health is Health.FAIL for check in checks):
@@ -211,7 +211,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
     """
     nodes = open_pool().nodes
     view = nodes.get(id_of(nodes, node, data))
-    if output.printed_json(view):
+    if output.print_json(view):
         return
     profile, known = view.profile, view.reputation
     fields: list[tuple[str, output.Cell]] = [
@@ -295,7 +295,7 @@ def why(node: Node = None, *, data: Data = None) -> None:
     """
     nodes = open_pool().nodes
     answer = nodes.why(id_of(nodes, node, data))
-    if output.printed_json(answer):
+    if output.print_json(answer):
         return
     for sentence in filter(None, (answer.sentence, answer.reputation, answer.hardware)):
         output.write_line(sentence)

@@ -149,7 +149,7 @@ def config_of(
     folder = node_folder(data)
     removed = check_reset(reset)
     kept = {field: value for field, value in saved_options.load(folder).items() if field not in removed}
-    address = hub or kept.get("hub_url") or _enrolled_at(folder)
+    address = hub or kept.get("hub_url") or _enrolment_hub(folder)
     kept = {field: value for field, value in kept.items() if field not in given and field != "hub_url"}
     return AgentConfig(
         **{**kept, **given}, hub_url=address, data_dir=folder, code=codes.check_code(code), kept=tuple(kept)
@@ -170,7 +170,7 @@ def check_reset(reset: Sequence[str]) -> set[str]:
     return set(saved_options.FIELDS) if _EVERYTHING in words else {known[word] for word in words}
 
 
-def note_kept(config: AgentConfig) -> None:
+def note_saved_options(config: AgentConfig) -> None:
     if config.kept:
         saved = shlex.join(word for field in config.kept for word in _words(field, getattr(config, field)))
         output.note(f"Saved options: {saved} (pass an option to change it; --reset OPTION restores its default)")
@@ -190,7 +190,7 @@ def _words(field: str, value: Any) -> list[str]:
     return [f"--{flag}", f"{value:g}" if isinstance(value, float) else str(value)]
 
 
-def _enrolled_at(folder: Path) -> str:
+def _enrolment_hub(folder: Path) -> str:
     from computepool.agent.hub_link import identity
 
     known = identity.load(folder / "identity.json")

@@ -12,6 +12,7 @@ those groups in opposite orders. The store does not interpret these writes; the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import queue
@@ -168,6 +169,8 @@ class Store:
         self._group_commit_max = group_commit_max
         self._writer: Engine = dialect.make_writer(url)
         self._reader: Engine = dialect.make_reader(url, read_threads)
+        #: The event loop's own connection, where a query does not wait for a server.
+        self._prompt_reader = dialect.make_reader(url, 1) if dialect.is_sqlite(url) else None
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="store-read")
         self._thread: threading.Thread | None = None
@@ -194,6 +197,8 @@ class Store:
         """Close the connections. A store that was never started needs nothing else."""
         self._writer.dispose()
         self._reader.dispose()
+        if self._prompt_reader is not None:
+            self._prompt_reader.dispose()
 
     async def write(self, unit: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a unit of work. Returns its result, or raises its error, once the shared commit is on disk."""
@@ -205,6 +210,15 @@ class Store:
         return await self._running_loop().run_in_executor(
             self._readers, self.read_now, lambda connection: unit(connection, *args, **kwargs)
         )
+
+    async def read_few(self, unit: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read a few rows for which somebody waits. On SQLite this takes less time than to change threads, so it is done
+        here; the event loop must not wait for more."""
+        if self._prompt_reader is not None:
+            self._running_loop()
+            with contextlib.suppress(DBAPIError), self._prompt_reader.begin() as connection:
+                return unit(connection, *args, **kwargs)
+        return await self.read(unit, *args, **kwargs)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._stopped:

@@ -32,6 +32,8 @@ EXPECTED = "expected"  #: the state of a key without a job that nobody has repor
 _CANCEL_BATCH = 500
 _CANCEL_ROUNDS = 20
 _OWNERS_MAX = 100_000
+#: Results that are looked for on the event loop, for who has waited for the next one.
+_FEW = 8
 
 _Sized = TypeVar("_Sized", ResultRow, GroupJobRow, ExpectedKeyRow)
 
@@ -139,12 +141,17 @@ async def results(hub: Hub, principal: Principal, group_id: str, *, after: int, 
     """Results after the cursor; with `wait_ms`, wait for the first."""
     await check_owner(hub, principal, group_id)
     left_ms = await _wait_for_news(hub, group_id, after=after, wait_ms=wait_ms)
-    load = partial(_load_results, hub, group_id=group_id, after=after, limit=limit)
+    load = partial(_load_results, hub, group_id=group_id, after=after)
+    has_waited = left_ms is not None
 
     async def look() -> tuple[list[JobResult], bool]:
+        nonlocal has_waited
         watch = hub.signals.watch(_topic(group_id))
         try:
-            found, complete = await hub.store.read(load)
+            found, complete = await hub.store.read_few(load, limit=min(limit, _FEW)) if has_waited else ([], False)
+            if not complete:
+                found, complete = await hub.store.read(load, limit=limit)
+            has_waited = True
         except BaseException:
             watch.close()
             raise
@@ -154,11 +161,11 @@ async def results(hub: Hub, principal: Principal, group_id: str, *, after: int, 
             watch.close()
         return found, bool(found)
 
-    found = await hub.long_poll(look, _topic(group_id), wait_ms=left_ms)
+    found = await hub.long_poll(look, _topic(group_id), wait_ms=wait_ms if left_ms is None else left_ms)
     if not found:
         # A client that hears that nothing is unfinished stops asking. So read the results once more after counting.
         pending = await count_unfinished(hub, group_id)
-        found, _ = await hub.store.read(load) if pending == 0 else ([], True)
+        found, _ = await hub.store.read(load, limit=limit) if pending == 0 else ([], True)
         if not found:
             return ResultPage(results=[], cursor=after, open=pending)
     return ResultPage(results=found, cursor=found[-1].seq)
@@ -168,12 +175,12 @@ def _topic(group_id: str) -> str:
     return f"group:{group_id}"
 
 
-async def _wait_for_news(hub: Hub, group_id: str, *, after: int, wait_ms: int) -> int:
+async def _wait_for_news(hub: Hub, group_id: str, *, after: int, wait_ms: int) -> int | None:
     """Wait without reading the store, if it is known that there is nothing after this cursor yet. Returns the time that is
-    left to wait."""
+    left to wait; None if it is not known."""
     watch = hub.groups.nothing_new.take(group_id, after)
     if watch is None:
-        return wait_ms
+        return None
     began_ms = hub.now_ms()
     with watch:
         if not wait_ms or hub.process.stopping or not await watch.wait(wait_ms / 1000):

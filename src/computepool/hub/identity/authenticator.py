@@ -15,7 +15,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.signing.secrets import Secrets, parse_key
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeKeysRow
-from computepool.protocol.tokens import node_token_subject, public_key, signed_by, verify_node_token
+from computepool.protocol.tokens import is_signed_by, node_token_subject, public_key, verify_node_token
 
 HUB_AUDIENCE = "computepool"
 _CACHE_MS = 10_000
@@ -136,4 +136,4 @@ def _verify(token: str, key: str, previous: str | None, *, now_s: int) -> int:
 
 def is_signed_by_node(principal: NodePrincipal, signature: str, message: bytes) -> bool:
     keys = (principal.public_key, principal.previous_key)
-    return any(signed_by(public_key(key), signature, message) for key in keys if key is not None)
+    return any(is_signed_by(public_key(key), signature, message) for key in keys if key is not None)

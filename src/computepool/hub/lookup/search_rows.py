@@ -96,7 +96,7 @@ def number_at(connection: Connection, at_ms: int) -> int:
 
 
 def _indexed_conditions(connection: Connection, filters: EventFilter) -> list[Condition]:
-    leading, action = filters.leading(), filters.action
+    leading, action = filters.indexed_columns(), filters.action
     found: list[Condition] = [events.c[name] == value for name, value in leading.items()]
     found += [IS_IN_GROUP] if "group_id" in leading else []
     about_jobs = any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)

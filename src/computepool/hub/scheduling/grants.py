@@ -26,7 +26,7 @@ def grant_of(
 ) -> Grant:
     """`checkpoint`: from which the attempt resumes. The grant is not validated, because all of it comes from the store."""
     money = holds.for_one_run(job) if checkpoint is None else max(0, holds.for_one_run(job) - checkpoint.spent)
-    return Grant.trusted(
+    return Grant.from_trusted(
         attempt_id=attempt_rows.attempt_id(job_id, attempt_no),
         attempt_no=attempt_no,
         job_id=job_id,

@@ -164,7 +164,7 @@ class _Settling:
                 self.odd.append((odd_reports.FOREIGN, report.attempt_id))
             else:
                 verdict = self._settle(_Case(report, attempt, job), digest=digest, seen=seen)
-            answers.append(ReportAnswer.trusted(attempt_id=report.attempt_id, verdict=verdict))
+            answers.append(ReportAnswer.from_trusted(attempt_id=report.attempt_id, verdict=verdict))
         attempt_rows.report_attempts(tx, self.reported)
         job_rows.accept(tx, self.accepted)
         artifact_rows.refer(tx, self.outputs)

@@ -50,12 +50,12 @@ def unpack(data: bytes) -> list[bytes]:
     return items
 
 
-def returned(text: str) -> str:
+def value_answer(text: str) -> str:
     """The answer of an item that returned a value, given its encoding."""
     return f"[{VALUE},{text}]"
 
 
-def raised(traceback: str) -> str:
+def raised_answer(traceback: str) -> str:
     return f"[{RAISED},{json.dumps(traceback)}]"
 
 

@@ -21,7 +21,7 @@ class EventFilter:
     until_ms: int | None = None
     text: str = ""  #: a part of its name, reason or data, or an id
 
-    def leading(self) -> dict[str, str]:
+    def indexed_columns(self) -> dict[str, str]:
         """The conditions on columns with an index, by column."""
         equal = {
             "job_id": self.job_id,

@@ -47,10 +47,10 @@ def group_folder(name: str, group_id: str, round_: int) -> str:
     """The folder of a group. Rounds after the first one get their own."""
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:_NAME_MAX]
     later = f"-{round_}" if round_ > 1 else ""
-    return f"{words or 'group'}-{_checked_id(group_id)}{later}"
+    return f"{words or 'group'}-{_check_id(group_id)}{later}"
 
 
-def _checked_id(text: str) -> str:
+def _check_id(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
         raise ValueError(f"{text[:80]!r} is not an id")
     return text
@@ -58,7 +58,7 @@ def _checked_id(text: str) -> str:
 
 def item_folder(item: GroupItem) -> str:
     if item.key is None:
-        return _checked_id(item.job_id or "")
+        return _check_id(item.job_id or "")
     if _PLAIN.fullmatch(item.key) and not _LOOKS_MADE.fullmatch(item.key):
         return item.key
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", item.key).strip("-")[:_NAME_MAX] or "key"

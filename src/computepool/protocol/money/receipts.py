@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
-from computepool.protocol.tokens import b64, public_key, signed_by, unb64
+from computepool.protocol.tokens import b64, is_signed_by, public_key, unb64
 
 #: Amounts, times and numbers are never negative, and fit 64 bits.
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -121,4 +121,4 @@ def is_signed(document: dict[str, Any], key: str) -> bool:
     signature = document["signature"]
     if b64(unb64(signature)) != signature:
         return False
-    return signed_by(public_key(key), signature, canonical(document["receipt"]))
+    return is_signed_by(public_key(key), signature, canonical(document["receipt"]))

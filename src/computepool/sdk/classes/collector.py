@@ -84,7 +84,7 @@ class Collector:
         while True:
             notice.check()
             began = time.monotonic()
-            view = self._api.drain(self.group_id, wait_ms=wait_ms)
+            view = self._api.drain(self.group_id, timeout=wait_ms / 1000)
             took_ms = round((time.monotonic() - began) * 1000)
             if progress is not None:
                 progress(view)

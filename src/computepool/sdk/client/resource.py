@@ -69,3 +69,8 @@ def find_id(transport: Transport, kind: ReferenceKind, word: str) -> str:
     if is_id(_PREFIXES.get(kind, kind), word):
         return word
     return transport.get("/find", Reference, params={"kind": kind.value, "word": word}).id
+
+
+def milliseconds(seconds: float) -> int:
+    """Times are in seconds in Python and in milliseconds on the wire."""
+    return round(seconds * 1000)

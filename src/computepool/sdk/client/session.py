@@ -144,7 +144,7 @@ class GroupSession:
             self._to_send.notify()
         return future
 
-    def submit_together(self, submission: Submission, items: Sequence[str]) -> list[JobFuture]:
+    def submit_batch(self, submission: Submission, items: Sequence[str]) -> list[JobFuture]:
         """Submit at most ITEMS_MAX jobs in one batch, so that each one knows its number and how many there are."""
         self._check_process()
         with self._state:  # held until all are queued: the sender must not take only some of them

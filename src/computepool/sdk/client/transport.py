@@ -107,7 +107,7 @@ class Transport:
         self._end_calls(0)
 
     @contextmanager
-    def _counted_call(self) -> Iterator[None]:
+    def _count_call(self) -> Iterator[None]:
         with self._lock:
             if self.closed.is_set():
                 raise HubUnreachable("The connection to the hub was closed.")
@@ -177,7 +177,7 @@ class Transport:
         warn_at = time.monotonic() + _OUTAGE_WORTH_A_WARNING_S
         for number in itertools.count():
             try:
-                with self._counted_call():
+                with self._count_call():
                     reply = self._send_once(method, API + path, **request)
                     raise_for_problem(reply)
                     parsed = parse(reply.content)
@@ -241,7 +241,7 @@ class Transport:
 
         request: Any = {"params": _without_none(params), "headers": self._headers | dict(headers or {})}
         try:
-            with self._counted_call(), self._client.stream(method, API + path, content=content, **request) as reply:
+            with self._count_call(), self._client.stream(method, API + path, content=content, **request) as reply:
                 if reply.is_error:
                     reply.read()
                 raise_for_problem(reply)

@@ -47,7 +47,7 @@ class FunctionCache:
     def pickle(self, function: Callable[..., Any]) -> Pickled:
         with lock:
             entry = self._entries.get(id(function))
-            if entry is not None and entry.function is function and entry.unchanged():
+            if entry is not None and entry.function is function and entry.is_unchanged():
                 return entry.data
             data = pickle_function(function)
             captured = _captured_values(function, seen=set())
@@ -99,7 +99,7 @@ class _CachedPickle:
     data: Pickled
     captured: list[tuple[Callable[[], Any], Any]]  #: functions that read a captured value, and the value pickled
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         return all(read() is value for read, value in self.captured)
 
 

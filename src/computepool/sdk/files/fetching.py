@@ -50,7 +50,7 @@ def fetch_group(
     target.mkdir(parents=True, exist_ok=True)
     (target / SUMMARY).write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
     manifest: list[tuple[str, str]] = []
-    opened = _opened_before(target)
+    opened = _read_opened_files(target)
     part = target / f".{RESULTS}.part"
     with part.open("w", encoding="utf-8") as lines:
         for item in pool.groups.items(group_id):
@@ -81,7 +81,7 @@ def _check_folder(folder: Path, group_id: str) -> None:
             raise BadRequest(f"{folder} contains a different group, {other}; choose another folder.")
 
 
-def _opened_before(folder: Path) -> dict[str, str]:
+def _read_opened_files(folder: Path) -> dict[str, str]:
     try:
         lines = (folder / _OPENED).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

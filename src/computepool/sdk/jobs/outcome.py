@@ -14,7 +14,7 @@ from computepool.protocol import sealing
 from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.jobs import JobResult, OutputFile
 from computepool.protocol.values import values
-from computepool.sdk.errors import ResultUnreadable, no_longer_kept
+from computepool.sdk.errors import ResultUnreadable, dropped_result_error
 from computepool.sdk.jobs.options import PathLike
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class JobOutcome:
 def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
     """What the function returned."""
     if result.dropped:
-        raise no_longer_kept(result.job_id)
+        raise dropped_result_error(result.job_id)
     text = result.result
     if result.result_artifact is not None:
         text = pool.artifacts.get_result(result.result_artifact, job_id=result.job_id)

@@ -131,7 +131,7 @@ class Submitter:
         spec = self.script(path, args)
         session = self._own_session("slices", name=spec.name)
         submission = self._submission(spec, self._outcome, jobs=count)
-        return session.submit_together(submission, [_EMPTY_ITEM] * count)
+        return session.submit_batch(submission, [_EMPTY_ITEM] * count)
 
     def executor(self) -> PoolExecutor:
         """A concurrent.futures.Executor whose workers are the pool's nodes."""
@@ -272,7 +272,7 @@ class Submitter:
         compare = self._given.get("compare")
         if compare is None or isinstance(compare, str):
             return options.terms(self._given)
-        sent = self._sent_function(self._pool.functions.pickle(compare))
+        sent = self._send_function(self._pool.functions.pickle(compare))
         return {**options.terms(self._given), "compare_function": {**sent, "python": PYTHON}}
 
     @property
@@ -315,11 +315,11 @@ class Submitter:
         return replace(found, packages=()) if "dependencies" in self._given else found
 
     def _function_spec(self, fn: Callable[..., Any], pickled: bytes, needed: Dependencies) -> JobSpec:
-        sent = self._sent_function(pickled)
+        sent = self._send_function(pickled)
         declared = capabilities.of_function(fn)
         return self._spec(_name(fn), declared, needed, kind=JobKind.FUNCTION, python=PYTHON, **sent)
 
-    def _sent_function(self, pickled: bytes) -> dict[str, str]:
+    def _send_function(self, pickled: bytes) -> dict[str, str]:
         return self._pool.artifacts.inline_or_put(pickled, "function", name="function.pickle", most=SOURCE_MAX)
 
     def _spec(

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from computepool.core.errors import NotFound
 from computepool.protocol import accounts as wire
-from computepool.protocol.hub_keys import HubKeys, followed
+from computepool.protocol.hub_keys import HubKeys, verify_published
 from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.resource import Resource, find_id
 
@@ -28,7 +28,7 @@ class AccountApi(Resource):
         """The hub's public keys by name, including retired ones. With `pinned` keys, only keys signed by them are added."""
         published = self._transport.get("/hub/keys", HubKeys)
         if pinned:
-            published = followed(pinned, published)
+            published = verify_published(pinned, published)
         return {**(pinned or {}), **published.all()}
 
     def sign_in(self, code: str, *, name: str) -> wire.SignInReply:

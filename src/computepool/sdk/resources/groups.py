@@ -16,10 +16,10 @@ from computepool.protocol.jobs.unbundling import answers
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
-from computepool.sdk.client.resource import Resource, find_id, validate
+from computepool.sdk.client.resource import Resource, find_id, milliseconds, validate
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
-from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable, no_longer_kept
+from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable, dropped_result_error
 from computepool.sdk.files.artifacts import ArtifactApi
 from computepool.sdk.files.sealing import CannotOpen, with_error
 
@@ -123,15 +123,15 @@ class GroupApi(Resource):
             return
         parts = None if text is None else answers(text, result)
         if parts is None:
-            yield None, self._decoded_or_why(text, result)
+            yield None, self._decode_or_error(text, result)
             return
         for index, kind, part in parts:
             if kind == bundles.VALUE:
-                yield index, self._decoded_or_why(part, result)
+                yield index, self._decode_or_error(part, result)
 
     def _text(self, result: JobResult | wire.GroupItem) -> str | None:
         if result.dropped:
-            raise no_longer_kept(result.job_id or "")
+            raise dropped_result_error(result.job_id or "")
         if result.result_artifact is None:
             return result.result
         try:
@@ -145,7 +145,7 @@ class GroupApi(Resource):
         except ValueError as error:
             raise _unreadable(result, error) from error
 
-    def _decoded_or_why(self, text: str | None, result: JobResult | wire.GroupItem) -> Any:
+    def _decode_or_error(self, text: str | None, result: JobResult | wire.GroupItem) -> Any:
         try:
             return self._decode(text, result)
         except ResultUnreadable as error:
@@ -170,9 +170,9 @@ class GroupApi(Resource):
         """Why the newest queued job waits; empty if none does."""
         return group_reason(self._transport, group_id)
 
-    def drain(self, group_id: str, *, wait_ms: int) -> wire.GroupView:
-        """Wait once: returns when the group is complete, or after `wait_ms`."""
-        return self._transport.get(f"/groups/{group_id}/drain", wire.GroupView, wait_ms=wait_ms)
+    def drain(self, group_id: str, *, timeout: float) -> wire.GroupView:
+        """Wait once: returns when the group is complete, or after `timeout` seconds (at most 60)."""
+        return self._transport.get(f"/groups/{group_id}/drain", wire.GroupView, wait_ms=milliseconds(timeout))
 
     def register(self, group_id: str, request: wire.RegisterKeysRequest) -> wire.RegisterKeysReply:
         return self._transport.post(f"/groups/{group_id}/keys", wire.RegisterKeysReply, body=request)

@@ -12,7 +12,7 @@ from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs import jobs as wire
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
-from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.resource import Resource, milliseconds
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.files.sealing import open_text, with_error
@@ -56,8 +56,9 @@ class JobApi(Resource):
         jobs = self._each("/jobs", wire.JobPage, lambda page: page.jobs, limit=limit, params=params)
         return [with_error(job, job.id) for job in jobs]
 
-    def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> wire.JobDetail:
-        """Return the job; with `wait_ms`, wait until it has left the state `seen`."""
+    def get(self, job_id: str, *, seen: JobState | None = None, timeout: float = 0) -> wire.JobDetail:
+        """Return the job once it has left the state `seen`, or after `timeout` seconds (at most 60)."""
+        wait_ms = milliseconds(timeout)
         params = {"seen": seen.value} if seen is not None and wait_ms else None
         job = self._transport.get(f"/jobs/{job_id}", wire.JobDetail, params=params, wait_ms=wait_ms)
         tries = [with_error(attempt, job_id) for attempt in job.tries]
@@ -71,7 +72,7 @@ class JobApi(Resource):
         while job.state not in TERMINAL:
             if job.state is JobState.QUEUED:
                 notice.check()
-            job = self.get(job_id, seen=job.state, wait_ms=self._wait_ms(job_id, end, notice))
+            job = self.get(job_id, seen=job.state, timeout=self._request_timeout(job_id, end, notice))
         return job
 
     def result(self, job_id: str, *, timeout: float | None = None) -> wire.JobResult:
@@ -80,22 +81,22 @@ class JobApi(Resource):
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while True:
             try:
-                return self.result_now(job_id, wait_ms=self._wait_ms(job_id, end, notice))
+                return self.result_now(job_id, timeout=self._request_timeout(job_id, end, notice))
             except Conflict:
                 notice.check()
 
-    def _wait_ms(self, job_id: str, end: float | None, notice: WaitNotice) -> int:
+    def _request_timeout(self, job_id: str, end: float | None, notice: WaitNotice) -> float:
         left_ms = WAIT_MS if end is None else round((end - time.monotonic()) * 1000)
         if left_ms <= 0:
             reason = job_reason(self._transport, job_id)
             raise TimeoutError(
                 f"Job {job_id} is not finished yet." + (f" {reason.removeprefix(f'{job_id}: ')}" if reason else "")
             )
-        return notice.cap_ms(min(WAIT_MS, left_ms))
+        return notice.cap_ms(min(WAIT_MS, left_ms)) / 1000
 
-    def result_now(self, job_id: str, *, wait_ms: int = 0) -> wire.JobResult:
-        """The result; raises Conflict if the job is not finished."""
-        found = self._transport.get(f"/jobs/{job_id}/result", wire.JobResult, wait_ms=wait_ms)
+    def result_now(self, job_id: str, *, timeout: float = 0) -> wire.JobResult:
+        """The result; raises Conflict if the job is not finished within `timeout` seconds (at most 60)."""
+        found = self._transport.get(f"/jobs/{job_id}/result", wire.JobResult, wait_ms=milliseconds(timeout))
         return with_error(found, job_id)
 
     def cancel(self, job_id: str) -> wire.JobView:
@@ -116,13 +117,15 @@ class JobApi(Resource):
 
     def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[wire.LogPage]:
         while True:
-            page = self.log_page(job_id, after=after, wait_ms=WAIT_MS if follow else 0)
+            page = self.log_page(job_id, after=after, timeout=WAIT_MS / 1000 if follow else 0)
             yield page
             after = page.cursor
             if page.ended or not (follow or page.chunks):
                 return
 
-    def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> wire.LogPage:
+    def log_page(self, job_id: str, *, after: int = 0, timeout: float = 0) -> wire.LogPage:
+        """One page of output; waits for output or the end of the job for up to `timeout` seconds (at most 60)."""
+        wait_ms = milliseconds(timeout)
         params = {"after": after, "limit": PAGE_MAX}
         page = self._transport.get(f"/jobs/{job_id}/logs", wire.LogPage, params=params, wait_ms=wait_ms)
         return page.model_copy(update={"chunks": [_open_chunk(chunk, job_id) for chunk in page.chunks]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from computepool.protocol.money import market as wire
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.resource import Resource
+from computepool.sdk.client.resource import Resource, milliseconds
 
 
 class MarketApi(Resource):
@@ -15,10 +15,18 @@ class MarketApi(Resource):
         return self._transport.get("/market", wire.MarketView)
 
     def history(
-        self, tier: str = "cpu", region: str = "", *, since_ms: int | None = None, step_ms: int | None = None
+        self, tier: str = "cpu", region: str = "", *, since: float | None = None, step: float | None = None
     ) -> wire.MarketHistory:
-        """The price of one zone over time, in at most 1000 steps. Default: the last 24 hours."""
-        params = {"tier": tier, "region": region, "since_ms": since_ms, "step_ms": step_ms}
+        """The price of one zone over time, in at most 1000 steps. Default: the last 24 hours.
+
+        `since`: a Unix time, such as `time.time() - 7 * 86_400`; `step`: seconds between points.
+        """
+        params = {
+            "tier": tier,
+            "region": region,
+            "since_ms": None if since is None else milliseconds(since),
+            "step_ms": None if step is None else milliseconds(step),
+        }
         return self._transport.get("/market/history", wire.MarketHistory, params=params)
 
     def chart(self, span: str = "24h") -> wire.MarketChart:

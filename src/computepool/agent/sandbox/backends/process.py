@@ -12,7 +12,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.base import Command, SandboxPolicy
 from computepool.agent.sandbox.sandbox import Sandbox
-from computepool.agent.sandbox.scratch import opened
+from computepool.agent.sandbox.scratch import open_descriptor
 from computepool.agent.sandbox.slots import Footprint, Slot
 from computepool.agent.sandbox.supervise import Process, read_wait_status
 from computepool.core.isolation import Level
@@ -36,7 +36,7 @@ class ProcessSandbox(Sandbox):
         if slot.uid is not None:
             os.chown(tmp, slot.uid, slot.uid, follow_symlinks=False)
         process = Process(self._pool, slot, command, read_ending=read_wait_status)
-        with opened(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
+        with open_descriptor(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
             fds = {**command.streams, **policy.fds}
             slot.start(command.argv, self._env(workdir, policy), fds=fds, cwd=folder, fence=policy.fence)
         return process

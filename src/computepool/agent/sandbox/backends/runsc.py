@@ -17,7 +17,7 @@ from typing import Any
 
 from computepool.agent.sandbox.backends import seccomp
 from computepool.agent.sandbox.base import MIB, Command, Limits, SandboxError
-from computepool.agent.sandbox.interior import WORK, building, system_links
+from computepool.agent.sandbox.interior import WORK, atomic_folder, system_links
 
 #: Where scripts/install-runsc.sh puts it for all users. One on PATH comes first if it is new enough.
 FOLDER = "/usr/local/lib/computepool"
@@ -118,7 +118,7 @@ def rootfs(cache_dir: Path, places: Mapping[str, Path]) -> Path:
     links = system_links()
     digest = hashlib.sha256(repr((sorted(kinds.items()), sorted(links.items()))).encode()).hexdigest()[:16]
     final = cache_dir / f"rootfs-{digest}"
-    with building(final) as folder:
+    with atomic_folder(final) as folder:
         if folder is not None:
             for name in _EMPTY_FOLDERS:
                 (folder / name).mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from typing import Any
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, tree
-from computepool.agent.sandbox.scratch import locked, open_lock, remove_tree
+from computepool.agent.sandbox.scratch import hold_lock, open_lock, remove_tree
 
 #: Where a job finds its Python.
 INSIDE = tree.PYTHON
@@ -146,7 +146,9 @@ def load_chosen(store: Path, recipe: RuntimeRecipe, digest: str) -> Runtime:
         raise SandboxError(f"the imported runtime {digest[:12]} is gone or was changed: {remedy}")
     facts = _facts(found.root)
     if wrong := [name for name, value in recipe.facts.items() if facts.get(name) != value]:
-        raise SandboxError(f"the imported runtime {digest[:12]} has a different {', '.join(wrong)}: {remedy}")
+        raise SandboxError(
+            f"the imported runtime {digest[:12]} does not match this node in {', '.join(wrong)}: {remedy}"
+        )
     return found
 
 
@@ -173,7 +175,7 @@ def building_folder(store: Path) -> Iterator[Path]:
 
 
 def locked_store(store: Path) -> contextlib.AbstractContextManager[None]:
-    return locked(store / ".lock", fcntl.LOCK_EX)
+    return hold_lock(store / ".lock", fcntl.LOCK_EX)
 
 
 def hold(store: Path, digest: str) -> None:

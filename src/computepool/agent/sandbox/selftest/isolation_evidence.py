@@ -39,7 +39,7 @@ def container_breaches(root: int) -> str:
     return _breaches(inside) if inside else "no process runs the job"
 
 
-def left_over(root: int) -> bool:
+def has_leftovers(root: int) -> bool:
     return any(_name(process) in (_KERNEL, _GOFER) for process in descendants(root))
 
 

@@ -215,7 +215,7 @@ def _attack_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitS
         os.close(reader)
         os.close(writer)
     found = found or job.result()["stay"]
-    outlived = isolation_evidence.left_over(os.getpid())
+    outlived = isolation_evidence.has_leftovers(os.getpid())
     return found or ("a part of the sandbox outlived its job" if outlived else "")
 
 

@@ -42,7 +42,7 @@ from computepool.protocol.nodes.nodes import (
     RekeyReply,
     RekeyRequest,
 )
-from computepool.protocol.tokens import public_key, signed_by
+from computepool.protocol.tokens import is_signed_by, public_key
 
 Enrolled: TypeAlias = tuple[str, str]  #: the node, and its owner
 _DAY_MS = 24 * 3600 * 1000
@@ -120,7 +120,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
             f"This hub uses protocol {PROTOCOL}, and the agent {request.protocol}; install the same version of both.",
             field="protocol",
         )
-    if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
+    if not is_signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
     check_profile(hub, request.profile)
     enrolled, owner = await hub.nodes.enrolling.ask(request.public_key, request, partial(_enrol_all, hub))
@@ -252,7 +252,9 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
     """Replace the node's key by one that the old key signed. Both are accepted for a while."""
     text = rekey_text(node.node_id, request.public_key)
     new = public_key(request.public_key)
-    if not signed_by(new, request.proof, text) or not authenticator.is_signed_by_node(node, request.endorsement, text):
+    if not is_signed_by(new, request.proof, text) or not authenticator.is_signed_by_node(
+        node, request.endorsement, text
+    ):
         raise Forbidden("The new key must be signed by the old one, and by itself.")
 
     overlap_ms = round(hub.settings.node_key_overlap_s * 1000)
@@ -265,7 +267,7 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
             return int(row.previous_key_until_ms or tx.now_ms)  # the first answer was lost
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
             raise Conflict("This key already belongs to a node.", field="public_key")
-        if not signed_by(public_key(row.public_key), request.endorsement, text):
+        if not is_signed_by(public_key(row.public_key), request.endorsement, text):
             raise Forbidden("This key was already replaced; only the newest key can name its successor.")
         until_ms = tx.now_ms + overlap_ms
         node_rows.set_key(tx, row, public_key=request.public_key, until_ms=until_ms)
