@@ -31,7 +31,6 @@ def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = measure(name, "tiny")
     # The cost of the hub without sockets compares versions; its target is that of `throughput`.
     assert any(figure.target is not None for figure in figures) or name == "hub_cost"
-    assert all(figure.value > 0 for figure in figures)
     if name in ("throughput", "groups"):
         # Else the peers' numbers would silently stand beside nothing.
         asked = {question.ours for question in QUESTIONS if (name == "groups") is ("map" in question.ours)}
