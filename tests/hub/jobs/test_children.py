@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,11 +11,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from computepool.core.money.money import CREDIT
 from computepool.hub.jobs.running import child_rows
-from computepool.testing.hub import HubDouble
+from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
 from tests.hub.fixtures import BOTH, hub_fixture
-from tests.hub.submitting import COMMAND, job, submit
+from tests.hub.submitting import COMMAND, body, job, submit
 
 HOUR = {"timeout_s": 3600.0}
 
@@ -180,6 +181,20 @@ async def test_children_that_name_no_budget_share_the_trees(hub: HubDouble) -> N
     await sam.post(f"/jobs/{parent.job_id}/cancel")
     free = await start(sam, node, spec={"children_budget": 0})
     assert (await job(sam, await free.submit_one()))["hold"] == 0
+
+
+async def test_the_operator_limits_how_many_jobs_a_job_may_submit(tmp_path: Path) -> None:
+    """Also those that were accepted when the limit was higher."""
+    async with running_hub(tmp_path, signup_grant=1_000 * CREDIT) as hub:
+        sam, node = await people(hub)
+        parent = await start(sam, node)
+        hub.hub.settings.children_max = 2
+        refused = await sam.post("/jobs", json=body(spec=HOUR | {"children": 3}))
+        assert (refused.status_code, refused.json()["field"]) == (422, "spec.children")
+        assert "2 jobs at most" in refused.json()["detail"]
+        assert (await parent.submit(items=3)).status_code == 409
+        assert (await parent.submit(items=2)).status_code == 201
+        assert (await parent.submit()).status_code == 409
 
 
 async def test_a_node_cannot_use_it_to_reach_what_the_job_could_not(hub: HubDouble, subtests: pytest.Subtests) -> None:
