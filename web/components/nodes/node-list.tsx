@@ -141,7 +141,7 @@ const COLUMNS: Column<NodeView>[] = [
     width: "6rem",
     grow: 1,
     from: "xl",
-    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">no region</span>}</span>,
+    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">none</span>}</span>,
   },
   {
     key: "reputation",
