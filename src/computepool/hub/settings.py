@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from computepool.core.jobs.leases import LeaseRules
-from computepool.core.jobs.lifecycle import RetryLimits
+from computepool.core.jobs.settlement import RetryLimits
 from computepool.core.money.money import CREDIT
 from computepool.core.money.payouts import ApprovalRules
 from computepool.core.money.pricing import Economy

@@ -1,7 +1,7 @@
 """Snapshots of the hub's memory for units of work, taken on the event loop before they run.
 
 The writer thread must not read the hub itself, which changes while the thread runs. Memory learns what a unit did after its
-commit (`Settlement` in jobs/transactions.py). A unit that needs to know something unforeseen asks: its transaction is rolled
+commit (`MemoryChanges` in jobs/transactions.py). A unit that needs something unforeseen asks: its transaction is rolled
 back, the event loop answers, and the unit runs again (`write` in jobs/transactions.py).
 """
 

@@ -14,11 +14,16 @@ from computepool.core.trust.verification import (
     CHECK_FLOOR_PPM,
     QUORUM_MAX,
     STREAK_FREE,
+    Conclusion,
+    Decision,
+    Delivery,
     Mode,
     Result,
     Ruling,
     VerificationPolicy,
+    VerificationVerdict,
     check_chance,
+    conclude,
     confidence,
     credibility,
     judge,
@@ -86,6 +91,67 @@ def test_nobody_is_wrong_without_two_who_agree_on_something_else(
     decision = judge(policy, results)
     if decision.wrong:
         assert len(decision.agreeing) >= 2
+
+
+# who is paid, and who is to blame
+
+
+def concluded(agreeing: str, wrong: str, *delivered: Delivery, runs: int = 2) -> Conclusion:
+    """Positions as digits."""
+    decision = Decision(ruling=Ruling.ACCEPT, agreeing=tuple(map(int, agreeing)), wrong=tuple(map(int, wrong)))
+    return conclude(decision, delivered, runs=runs)
+
+
+GOOD, CUT, FALSE, SHARED = Delivery(), Delivery(whole=False), Delivery(false=True), Delivery(one_owner=False)
+
+
+def test_those_who_agree_are_paid_and_the_rest_refuted() -> None:
+    found = concluded("02", "1", GOOD, GOOD, GOOD)
+    assert found.verdict is VerificationVerdict.CONFIRMED
+    assert (found.paid, found.refuted, found.unblamed) == ((0, 2), (1,), ())
+
+
+def test_a_whole_text_comes_before_one_that_was_cut() -> None:
+    assert concluded("012", "", CUT, GOOD, CUT, runs=2).paid == (1, 0)
+    assert concluded("0", "", CUT).paid == (0,), "a text that was cut does not make a result wrong"
+
+
+def test_false_text_refutes_even_a_result_that_agrees() -> None:
+    found = concluded("01", "", FALSE, GOOD)
+    assert (found.verdict, found.paid, found.refuted) == (VerificationVerdict.ALONE, (1,), (0,))
+    alone = concluded("0", "", FALSE, GOOD)
+    assert (alone.agreeing, alone.paid, alone.refuted) == ((1,), (1,), (0,)), "the next one is believed instead"
+
+
+def test_nobody_is_blamed_for_what_several_owners_made() -> None:
+    found = concluded("02", "1", GOOD, SHARED, GOOD)
+    assert (found.refuted, found.unblamed) == ((), (1,))
+
+
+def test_results_that_all_differ_are_paid_as_many_as_were_agreed_on() -> None:
+    found = conclude(Decision(ruling=Ruling.DIFFER), [GOOD] * 5, runs=2)
+    assert (found.verdict, found.paid, found.refuted) == (VerificationVerdict.VARIES, (0, 1), ())
+
+
+@given(POLICIES, RESULTS, st.lists(st.builds(Delivery, one_owner=st.booleans(), whole=st.booleans())), st.data())
+def test_no_result_is_both_paid_and_wrong(
+    policy: VerificationPolicy, results: list[Result], more: list[Delivery], data: st.DataObject
+) -> None:
+    decision = judge(policy, results)
+    if decision.ruling is Ruling.MORE:
+        return
+    delivered = [*more, *[GOOD] * len(results)][: len(results)]
+    liar = data.draw(st.integers(0, len(results) - 1))
+    if len(results) > 1 and data.draw(st.booleans()):
+        delivered[liar] = FALSE
+    found = conclude(decision, delivered, runs=policy.runs)
+    wrong = {*found.refuted, *found.unblamed}
+    assert 1 <= len(found.paid) <= policy.runs
+    assert not wrong & {*found.paid, *found.agreeing}
+    assert wrong >= set(decision.wrong)
+    assert not set(found.refuted) & set(found.unblamed)
+    assert all(delivered[place].one_owner for place in found.refuted)
+    assert {place for place, each in enumerate(delivered) if each.false} <= set(found.refuted)
 
 
 @given(POLICIES)

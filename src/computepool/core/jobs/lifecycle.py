@@ -1,11 +1,8 @@
-"""The life of a job: states, reasons, transitions, retries, and the answers to reports."""
+"""The life of a job: its states, the reasons for them, and the transitions between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-
-from computepool.core.backoff import double
 
 
 class JobKind(StrEnum):
@@ -139,9 +136,6 @@ NODE_FAULTS: frozenset[Reason] = frozenset(
 #: node once another node has done the job (core/trust/reputation.py), and against the job once a second owner's node
 #: cannot run it either.
 CONTESTED: frozenset[Reason] = frozenset({Reason.NODE_ERROR, Reason.STAGING_FAILED})
-#: Never retried, because the job would fail again elsewhere.
-HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB, Reason.BUDGET_SPENT})
-
 
 #: The reasons that a node may give for each outcome.
 REASONS_FOR: dict[Outcome, frozenset[Reason]] = {
@@ -157,60 +151,6 @@ def may_become(before: JobState, after: JobState) -> bool:
     return after in _JOB_TRANSITIONS.get(before, frozenset())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryLimits:
-    """How often a job is retried. `retries` is the submitter's choice, the others are settings of the hub."""
-
-    retries: int  #: after failures that are the job's fault
-    node_faults_max: int = 5  #: the job fails after this many node faults
-    owners_max: int = 3  #: the job fails after failing on this many owners' nodes
-    owners_unable_max: int = 2  #: the job is to blame once this many owners' nodes could not run it
-    backoff_base_ms: int = 1_000
-    backoff_max_ms: int = 60_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureHistory:
-    """A job's failures, including the one being decided."""
-
-    job_faults: int
-    node_faults: int
-    owners_failed: int  #: owners on whose nodes the job failed through its own fault
-    owners_unable: int = 0  #: owners whose nodes could not run it; 0 if any node has a result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AfterFailure:
-    state: JobState  #: QUEUED or FAILED
-    reason: Reason
-    delay_ms: int = 0
-    avoid_node: bool = False
-
-
-def after_failure(reason: Reason, history: FailureHistory, limits: RetryLimits, *, jitter: float) -> AfterFailure:
-    """Decide whether to retry. `jitter` in [0, 1) spreads retries."""
-    if reason in CONTESTED and history.owners_unable >= limits.owners_unable_max:
-        return AfterFailure(state=JobState.FAILED, reason=Reason.UNRUNNABLE)
-    if reason in NODE_FAULTS:
-        if history.node_faults >= limits.node_faults_max:
-            return AfterFailure(state=JobState.FAILED, reason=Reason.NODES_KEPT_FAILING)
-        # No delay after the first node fault, because the job did nothing wrong.
-        delay = 0 if history.node_faults <= 1 else _backoff_ms(history.node_faults - 1, limits, jitter)
-        return AfterFailure(state=JobState.QUEUED, reason=reason, delay_ms=delay, avoid_node=True)
-    if reason in HOPELESS or history.job_faults > limits.retries:
-        return AfterFailure(state=JobState.FAILED, reason=reason)
-    if history.owners_failed >= limits.owners_max:
-        return AfterFailure(state=JobState.FAILED, reason=Reason.FAILED_EVERYWHERE)
-    delay = _backoff_ms(history.job_faults, limits, jitter)
-    return AfterFailure(state=JobState.QUEUED, reason=reason, delay_ms=delay, avoid_node=True)
-
-
-def _backoff_ms(failures: int, limits: RetryLimits, jitter: float) -> int:
-    """Exponential, with jitter in the upper half, so that retries spread out but are never immediate."""
-    ceiling = double(limits.backoff_base_ms, failures - 1, most=limits.backoff_max_ms)
-    return ceiling // 2 + int(ceiling // 2 * jitter)
-
-
 class Verdict(StrEnum):
     """The hub's answer to a report. Every report gets one, so that the agent stops retrying."""
 
@@ -221,30 +161,3 @@ class Verdict(StrEnum):
     SUPERSEDED = "superseded"  #: another attempt was accepted; nothing is paid
     CANCELLED = "cancelled"
     FOREIGN = "foreign"  #: the node has no such attempt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptFacts:
-    """The stored state of an attempt when its report arrives."""
-
-    state: AttemptState
-    report_digest: str | None
-    job_state: JobState
-    job_accepted: bool  #: an attempt of the job was already accepted
-
-
-def judge_report(facts: AttemptFacts | None, *, report_digest: str, outcome: Outcome) -> Verdict:
-    """Handle late and repeated reports. `facts` is None if the node has no such attempt."""
-    if facts is None:
-        return Verdict.FOREIGN
-    if facts.report_digest is not None:
-        return Verdict.REPLAY if facts.report_digest == report_digest else Verdict.CONFLICT
-    if facts.state is AttemptState.CANCELLED or facts.job_state is JobState.CANCELLED:
-        return Verdict.CANCELLED
-    # Checked before the state: the batch may contain a late report that was accepted instead of this live attempt.
-    if facts.job_accepted or facts.job_state in TERMINAL:
-        return Verdict.SUPERSEDED
-    if facts.state in LIVE_ATTEMPT:
-        return Verdict.ACCEPTED
-    # The lease ran out and nothing else was accepted. A late success counts; a late failure already counted as a lost lease.
-    return Verdict.ACCEPTED_LATE if outcome is Outcome.SUCCEEDED else Verdict.SUPERSEDED

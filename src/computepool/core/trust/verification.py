@@ -171,6 +171,53 @@ def _weight(policy: VerificationPolicy, results: Sequence[Result], places: Seque
     return math.prod(1 / (1 - credibility(results[place].streak)) for place in places)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A result, as far as it matters for who is paid and who is blamed."""
+
+    one_owner: bool = True  #: no other owner's work is in it, so an error in it is its node's doing
+    whole: bool = True  #: the hub has all that it printed, or nothing of it is compared
+    false: bool = False  #: its node sent another text than it reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What several results mean, by their positions."""
+
+    verdict: VerificationVerdict
+    agreeing: tuple[int, ...]  #: the results that confirm each other, or the one that is believed alone
+    paid: tuple[int, ...]  #: the first becomes the job's result
+    refuted: tuple[int, ...]  #: wrong, by their nodes' doing
+    unblamed: tuple[int, ...]  #: wrong, with work of several owners in them: nobody can tell whose
+
+
+def conclude(decision: Decision, delivered: Sequence[Delivery], *, runs: int) -> Conclusion:
+    """`runs`: how many of them the submitter pays for."""
+    places = range(len(delivered))
+    false = {place for place in places if delivered[place].false}
+    # A node that sent another text than it reported is wrong in any case, also if its result was to be believed alone.
+    agreeing = [place for place in decision.agreeing if place not in false]
+    if decision.agreeing and not agreeing:
+        agreeing = [next(place for place in places if place not in false)]
+    wrong = sorted(false.union(decision.wrong))
+    # If every run came to another result nobody is to blame: the first counts, and as many are paid as were agreed on.
+    right = agreeing or [place for place in places if place not in wrong]
+    # Whole texts first: else a node could vouch for one text and deliver another. Output that was too long, or lost on the
+    # way, does not make a result wrong.
+    paid = sorted(right, key=lambda place: not delivered[place].whole)[:runs]
+    if decision.ruling is Ruling.DIFFER:
+        verdict = VerificationVerdict.VARIES
+    else:
+        verdict = VerificationVerdict.CONFIRMED if len(agreeing) > 1 else VerificationVerdict.ALONE
+    return Conclusion(
+        verdict=verdict,
+        agreeing=tuple(agreeing),
+        paid=tuple(paid),
+        refuted=tuple(place for place in wrong if delivered[place].one_owner),
+        unblamed=tuple(place for place in wrong if not delivered[place].one_owner),
+    )
+
+
 # credibility-based fault tolerance (Sarmenta)
 
 

@@ -151,7 +151,7 @@ async def _write(
 
 
 def _check_space(tx: JobTx, row: GroupRow, *, more: int) -> None:
-    changes = tx.settlement.storage
+    changes = tx.memory.storage
     storage_quota.check_group_text(tx, row.account_id, more=more, snapshot=tx.snapshot, changes=changes)
 
 

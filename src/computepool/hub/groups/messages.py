@@ -44,7 +44,7 @@ def _receive(tx: JobTx, node: NodePrincipal, attempt_id: str, *, request: Messag
     most = tx.snapshot.settings.messages_max
     if message_rows.count_of(tx.connection, job_id=job.id, attempt_no=attempt.number) >= most:
         raise Conflict(f"An attempt may send {most} messages.")
-    size, changes = size_of(request.value), tx.settlement.storage
+    size, changes = size_of(request.value), tx.memory.storage
     storage_quota.check_group_text(tx, job.account_id, more=size, snapshot=tx.snapshot, changes=changes)
     group_rows.lock_group(tx, job.group_id)
     number = message_rows.insert(

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Settlement:
+class MemoryChanges:
     """What a transaction changed, for the hub's memory to follow after the commit (settlement/after_commit.py)."""
 
     requeued: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class JobTx(Tx):
     """A transaction with a snapshot of the hub's memory before it, and the settlement for that memory after it."""
 
     snapshot: Snapshot = field(kw_only=True)
-    settlement: Settlement = field(default_factory=Settlement, kw_only=True)
+    memory: MemoryChanges = field(default_factory=MemoryChanges, kw_only=True)
     #: Standard output that arrived with the reports and is not stored yet, by attempt.
     unsaved_output: dict[str, str] = field(default_factory=dict, kw_only=True)
     # What is left to do in this transaction (settlement/follow_ups.py).
@@ -82,7 +82,7 @@ def _run(unit: Callable[[JobTx], T], snapshot: Snapshot, tx: Tx) -> T:
 
 async def write_stored(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot) -> T:
     """`write`, for a unit of which memory follows only the storage that it used."""
-    reply, changes = await write(hub, lambda tx: (unit(tx), tx.settlement.storage), snapshot)
+    reply, changes = await write(hub, lambda tx: (unit(tx), tx.memory.storage), snapshot)
     storage_quota.apply(hub, changes)
     return reply
 

@@ -21,7 +21,7 @@ def finish(tx: JobTx, job: JobRow, state: JobState, *, actor: str, reason: Reaso
     job_event(tx, job, state, actor=actor, reason=reason)
     holds.release(tx, job)
     checkpoints.drop(tx, job)
-    tx.settlement.finished.append(job.id)
+    tx.memory.finished.append(job.id)
     if job.hub_job is not None:
         tx.ended_hub_jobs.append(job.id)
     for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
@@ -44,7 +44,7 @@ def cancel(tx: JobTx, job_ids: Sequence[str], *, actor: str, reason: Reason) -> 
 
 def stop(tx: JobTx, node_id: str, attempt_id: str) -> None:
     """Have the node stop this attempt, which has ended without a report."""
-    tx.settlement.stopped.append((node_id, attempt_id))
+    tx.memory.stopped.append((node_id, attempt_id))
     tx.touch(f"node:{node_id}")
 
 
@@ -66,7 +66,7 @@ def fail_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
         for job in map(rows.__getitem__, pending):
             job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
             holds.release(tx, job)
-        tx.settlement.finished += pending
+        tx.memory.finished += pending
 
 
 def release_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def release_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
     for count, dependents in by_count.items():
         released = dependency_rows.release(tx, dependents, count)
         free = sorted(job_id for job_id, pending in released.items() if not pending)
-        tx.settlement.requeued += free
+        tx.memory.requeued += free
         if free:
             tx.touch("queue", *(f"job:{job_id}" for job_id in free))
 
@@ -90,5 +90,5 @@ def requeue(tx: JobTx, job: JobRow, *, attempt_no: int, reason: Reason, actor: s
     """Put the job back into the queue, unless it has moved on since this attempt."""
     if job_rows.requeue(tx, job.id, attempt_no=attempt_no, reason=reason.value, **changes):
         job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
-        tx.settlement.requeued.append(job.id)
+        tx.memory.requeued.append(job.id)
         tx.touch("queue")

@@ -68,11 +68,11 @@ async def arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile
 
 
 async def _admit(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSession | Exception]:
-    stored, settlement = await follow_ups.write(hub, partial(_record, arrivals=arrivals))
+    stored, changed = await follow_ups.write(hub, partial(_record, arrivals=arrivals))
     try:
         return await _register_all(hub, arrivals, stored=stored)
     finally:
-        await after_commit.follow(hub, settlement)
+        await after_commit.follow(hub, changed)
 
 
 async def _register_all(hub: Hub, arrivals: list[NodeDescription], *, stored: _Stored) -> list[NodeSession | Exception]:

@@ -65,9 +65,9 @@ async def stop(hub: Hub, session: NodeSession) -> None:
 
 
 async def _commit(hub: Hub, node_id: str, unit: Callable[[JobTx], None]) -> None:
-    _, settlement = await follow_ups.write(hub, unit)
+    _, changed = await follow_ups.write(hub, unit)
     nodes.follow_state(hub, node_id, NodeState.REVOKED)
-    await after_commit.follow(hub, settlement)
+    await after_commit.follow(hub, changed)
 
 
 def _remove(tx: JobTx, node_id: str, *, actor: str, action: str, departure: Departure | None = None) -> None:

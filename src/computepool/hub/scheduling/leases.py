@@ -14,7 +14,7 @@ from computepool.hub.jobs import attempt_rows, rows as job_rows, transitions
 from computepool.hub.jobs.attempt_rows import OwnedAttempt, job_id_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows
-from computepool.hub.jobs.transactions import JobTx, Settlement, attempt_event
+from computepool.hub.jobs.transactions import JobTx, MemoryChanges, attempt_event
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import after_commit, follow_ups, retries
 from computepool.hub.settlement.verification import verification
@@ -98,35 +98,35 @@ def _renew(tx: Tx, part: list[tuple[str, int, list[str]]], *, lease_ms: int) -> 
 
 async def expire_overdue(hub: Hub) -> None:
     """End attempts whose leases ended, whichever hub gave them, and jobs that waited for too long."""
-    settlements: list[Settlement] = []
+    changes: list[MemoryChanges] = []
     try:
-        await _expire_attempts(hub, settlements)
-        await _expire_waiting(hub, settlements)
+        await _expire_attempts(hub, changes)
+        await _expire_waiting(hub, changes)
     finally:
         # Not before: a requeued job that has waited for too long must not be placed first.
-        for settlement in settlements:
-            await after_commit.follow(hub, settlement)
+        for changed in changes:
+            await after_commit.follow(hub, changed)
 
 
-async def _expire_attempts(hub: Hub, settlements: list[Settlement]) -> None:
+async def _expire_attempts(hub: Hub, changes: list[MemoryChanges]) -> None:
     now_ms = hub.now_ms()
     rows = await hub.store.read(partial(attempt_rows.overdue_attempts, now_ms=now_ms, limit=_BATCH))
     live = _recently_renewed(hub, now_ms) if rows else set()
     ids = [row.id for row in rows if row.id not in live]
     if ids:
-        _, settlement = await follow_ups.write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
-        settlements.append(settlement)
+        _, changed = await follow_ups.write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
+        changes.append(changed)
 
 
-async def _expire_waiting(hub: Hub, settlements: list[Settlement]) -> None:
+async def _expire_waiting(hub: Hub, changes: list[MemoryChanges]) -> None:
     now_ms = hub.now_ms()
     stale = await hub.store.read(partial(job_rows.overdue_jobs, now_ms=now_ms, limit=_BATCH))
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
     stranded = await hub.store.read(partial(checkpoint_rows.stranded_jobs, before_ms=before_ms, limit=_BATCH))
     if stale or stranded:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
-        _, settlement = await follow_ups.write(hub, expire)
-        settlements.append(settlement)
+        _, changed = await follow_ups.write(hub, expire)
+        changes.append(changed)
 
 
 def _recently_renewed(hub: Hub, now_ms: int) -> set[str]:

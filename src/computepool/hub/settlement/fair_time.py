@@ -27,7 +27,7 @@ def cap_bills(tx: JobTx, job: JobRow, agreeing: Sequence[Run]) -> list[Run]:
     times = [_time(job, run) for run in agreeing]
     allowed = [allowed_ms(times, place, within) for place in range(len(times))]
     shortest = min(range(len(times)), key=lambda place: allowed[place])
-    tx.settlement.timed.append((job.spec_digest, replace(times[shortest], ms=allowed[shortest])))
+    tx.memory.timed.append((job.spec_digest, replace(times[shortest], ms=allowed[shortest])))
     for run, ms in zip(agreeing, allowed, strict=True):
         _cap(run, ms)
     return [

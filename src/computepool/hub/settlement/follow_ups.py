@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from computepool.hub.context import Hub
 from computepool.hub.jobs import rows as job_rows, transactions, transitions
-from computepool.hub.jobs.transactions import JobTx, Settlement
+from computepool.hub.jobs.transactions import JobTx, MemoryChanges
 from computepool.hub.settlement import after_commit, hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, recheck_rows, rechecks, violations
 from computepool.hub.snapshot import Snapshot
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 async def commit(hub: Hub, unit: Callable[[JobTx], T]) -> T:
     """Run a unit that may end jobs, with its follow-ups, and bring the hub's memory in step with it."""
-    reply, settlement = await write(hub, unit)
-    await after_commit.follow(hub, settlement)
+    reply, changed = await write(hub, unit)
+    await after_commit.follow(hub, changed)
     return reply
 
 
-async def write(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None = None) -> tuple[T, Settlement]:
+async def write(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None = None) -> tuple[T, MemoryChanges]:
     """The same, but the caller brings memory in step (`after_commit.follow`)."""
 
-    def whole(tx: JobTx) -> tuple[T, Settlement]:
+    def whole(tx: JobTx) -> tuple[T, MemoryChanges]:
         reply = unit(tx)
         run(tx)
-        return reply, tx.settlement
+        return reply, tx.memory
 
     return await transactions.write(hub, whole, snapshot)
 

@@ -88,7 +88,7 @@ def start(
         reason=Reason.SUBMITTED.value,
     )
     tx.touch("queue", "events")
-    tx.settlement.requeued.append(hub_job_id)
+    tx.memory.requeued.append(hub_job_id)
     return hub_job_id
 
 

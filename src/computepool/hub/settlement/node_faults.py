@@ -41,7 +41,7 @@ def blame_unable(tx: JobTx, job: JobRow, *, done_by: Run, trusted: bool) -> None
             until_ms = cool_off_until(tx.snapshot.settings, faults, tx.now_ms)
             if until_ms:
                 node_rows.set_node(tx, attempt.node_id, cool_off_until_ms=until_ms)
-                tx.settlement.cool_offs[attempt.node_id] = until_ms
+                tx.memory.cool_offs[attempt.node_id] = until_ms
                 tx.touch(f"node:{attempt.node_id}")
         if is_own or (proven and trusted):
             after = AttemptState.FAILED.value

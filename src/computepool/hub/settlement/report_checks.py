@@ -41,6 +41,6 @@ def check(tx: JobTx, report: Report, *, job: JobRow, uploaded: Mapping[str, int]
     size, most = uploaded.get(report.result_artifact or "", 0), tx.snapshot.settings.result_max_bytes
     if size > most:
         return fail(report, Reason.OUTPUT_LIMIT, too_large_result(size, most))
-    files, changes = {digest: uploaded[digest] for digest in named}, tx.settlement.storage
+    files, changes = {digest: uploaded[digest] for digest in named}, tx.memory.storage
     full = storage_quota.hand_over(tx, job.account_id, files=files, text=text, snapshot=tx.snapshot, changes=changes)
     return report if full is None else fail(report, Reason.OUTPUT_LIMIT, full)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from computepool.core.jobs.lifecycle import CONTESTED, NODE_FAULTS, FailureHistory, JobState, Reason, after_failure
+from computepool.core.jobs.lifecycle import CONTESTED, NODE_FAULTS, JobState, Reason
+from computepool.core.jobs.settlement import FailureHistory, after_failure
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow

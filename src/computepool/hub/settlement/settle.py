@@ -7,20 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from computepool.core.backoff import double
 from computepool.core.errors import Forbidden
-from computepool.core.jobs.lifecycle import (
-    CONTESTED,
-    NODE_FAULTS,
-    AttemptFacts,
-    AttemptState,
-    JobState,
-    Outcome,
-    Reason,
-    Verdict,
-    judge_report,
-)
-from computepool.core.trust.reputation import FAULT_ACTION, NARROW_ACTION, REFUTED_ACTION
+from computepool.core.jobs import settlement as rules
+from computepool.core.jobs.lifecycle import AttemptState, JobState, Outcome, Reason, Verdict
+from computepool.core.jobs.settlement import AttemptFacts, NextStep, Settlement
+from computepool.core.trust.reputation import NARROW_ACTION, REFUTED_ACTION
 from computepool.core.trust.verification import Ruling, VerificationVerdict, parse
 from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.context import Hub
@@ -54,17 +45,6 @@ from computepool.hub.snapshot import take_for
 from computepool.hub.trust import hardware
 from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
 
-#: How long a job given back waits before it is offered again, doubling with every attempt.
-_GIVEN_BACK_MS = 10
-_GIVEN_BACK_MAX_MS = 5_000
-_ATTEMPT_STATE = {
-    Outcome.SUCCEEDED: AttemptState.SUCCEEDED,
-    Outcome.FAILED: AttemptState.FAILED,
-    Outcome.CANCELLED: AttemptState.CANCELLED,
-    Outcome.RETURNED: AttemptState.RETURNED,
-    Outcome.MOVED: AttemptState.MOVED,
-}
-
 #: New columns that are empty unless the report is a success.
 _OF_SUCCESS: dict[str, Any] = dict.fromkeys(
     f"new_{name}"
@@ -85,10 +65,10 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> C
     def unit(tx: JobTx) -> tuple[list[ReportAnswer], list[OddReport]]:
         return _Settling(tx, node, jitter=jitter, checks=checks).run(request, digests)
 
-    (answers, odd), settlement = await follow_ups.write(hub, unit, snapshot)
+    (answers, odd), changed = await follow_ups.write(hub, unit, snapshot)
     hardware.observe(hub, node.node_id, request.reports)
     _learn_run_lengths(hub, node.node_id, request.reports)
-    await after_commit.follow(hub, settlement)
+    await after_commit.follow(hub, changed)
     await odd_reports.note(hub, node, odd)
     return CompleteReply(answers=answers)
 
@@ -110,6 +90,9 @@ class _LaneTime:
     billed_ms: int
 
 
+_UNSETTLED = Settlement(verdict=Verdict.FOREIGN)
+
+
 @dataclass(slots=True)
 class _Case:
     """One report, with what it is about and what comes of it."""
@@ -117,18 +100,10 @@ class _Case:
     report: Report
     attempt: OwnedAttempt
     job: JobRow
-    verdict: Verdict = Verdict.ACCEPTED
     bill: RunCharge | None = None  #: of a success
     parts: tuple[Contribution, ...] = ()  #: earlier attempts that it resumed from
+    settlement: Settlement = _UNSETTLED
     row: dict[str, Any] = field(default_factory=dict)  #: the new columns of the attempt
-
-    @property
-    def is_late(self) -> bool:
-        return self.verdict is Verdict.ACCEPTED_LATE
-
-    @property
-    def why(self) -> Reason:
-        return Reason.ACCEPTED_LATE if self.is_late else Reason.COMPLETED
 
 
 class _Settling:
@@ -197,30 +172,56 @@ class _Settling:
         }
 
     def _settle(self, case: _Case, *, digest: str, seen: dict[str, str]) -> Verdict:
-        attempt, job = case.attempt, case.job
+        attempt = case.attempt
         reported = seen.get(attempt.id, attempt.report_digest)
         if reported is None:
             self._check(case)
-        facts = AttemptFacts(
+        report, facts = case.report, self._facts(case, reported)
+        settlement = rules.settle(facts, report_digest=digest, outcome=report.outcome, reason=report.reason)
+        self.tx.memory.reported.append((attempt.node_id, attempt.id))
+        if settlement.verdict is Verdict.CONFLICT:
+            self.odd.append((odd_reports.CONFLICT, attempt.id))
+        if settlement.attempt is not None:
+            seen[attempt.id], case.settlement = digest, settlement
+            self._apply(case, state=settlement.attempt, digest=digest)
+        return settlement.verdict
+
+    def _facts(self, case: _Case, reported: str | None) -> AttemptFacts:
+        attempt, job = case.attempt, case.job
+        return AttemptFacts(
             state=AttemptState(attempt.state),
             report_digest=reported,
             job_state=JobState(job.state),
             job_accepted=job.accepted_attempt is not None or job.id in self.done,
+            attempts=job.attempt_no,
+            is_own=attempt.owner_id == job.account_id,
+            before_start=attempt.leased_at_ms < self.tx.snapshot.started_at_ms,
+            resumed=bool(attempt.covered_ms or attempt.spent),
+            can_move=job.checkpoint_no == attempt.number and case.report.move_to is not None,
         )
-        case.verdict = judge_report(facts, report_digest=digest, outcome=case.report.outcome)
-        self.tx.settlement.reported.append((attempt.node_id, attempt.id))
-        if case.verdict is Verdict.CONFLICT:
-            self.odd.append((odd_reports.CONFLICT, attempt.id))
-        if case.verdict in (Verdict.REPLAY, Verdict.CONFLICT):
-            return case.verdict
-        seen[attempt.id] = digest
-        case.row = self._new_columns(case, digest)
+
+    def _apply(self, case: _Case, *, state: AttemptState, digest: str) -> None:
+        job, settlement = case.job, case.settlement
+        case.row = self._new_columns(case, state, digest)
         self.reported.append(case.row)
-        if case.verdict is Verdict.SUPERSEDED and job.watched and job.group_id:
+        self.good += settlement.good
+        self.bad += settlement.bad
+        if settlement.verdict is Verdict.SUPERSEDED and job.watched and job.group_id:
             group_rows.add_duplicates(self.tx, job.group_id, 1)
-        if case.verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
-            self._apply(case)
-        return case.verdict
+        if settlement.fault is not None:
+            self._record_fault(case, settlement.fault, state)
+        if settlement.next_step is NextStep.TAKE_RESULT:
+            self._take_result(case)
+        elif settlement.next_step is not NextStep.NOTHING:
+            # They wait for the successes: a late one of the same batch may end the job first.
+            self.unsuccessful.append(case)
+
+    def _record_fault(self, case: _Case, action: str, after: AttemptState) -> None:
+        attempt, actor, reason = case.attempt, self.node.node_id, case.report.reason.value
+        states = {"before": attempt.state, "after": after.value}
+        attempt_event(self.tx, case.job, attempt, action=action, actor=actor, reason=reason, **states)
+        if action == REFUTED_ACTION:
+            self.tx.penalised.append(actor)
 
     def _check(self, case: _Case) -> None:
         """Compare the report with what the hub itself knows; it may turn into a failure."""
@@ -244,12 +245,8 @@ class _Settling:
         before = [part.bill for part in case.parts]
         return holds.bill(self.tx, case.job, attempt=attempt, ran_ms=ran_ms, before=before)
 
-    def _new_columns(self, case: _Case, digest: str) -> dict[str, Any]:
-        report, attempt, state = case.report, case.attempt, _ATTEMPT_STATE[case.report.outcome]
-        if case.verdict is Verdict.SUPERSEDED:
-            state = AttemptState.SUPERSEDED
-        elif case.verdict is Verdict.CANCELLED:
-            state = AttemptState.CANCELLED
+    def _new_columns(self, case: _Case, state: AttemptState, digest: str) -> dict[str, Any]:
+        report, attempt = case.report, case.attempt
         finished = max(attempt.leased_at_ms, self.tx.now_ms - report.ended_ago_ms)
         return {
             "attempt": attempt.id,
@@ -268,39 +265,7 @@ class _Settling:
             "new_items_failed": report.items_failed,
         }
 
-    def _apply(self, case: _Case) -> None:
-        if case.report.outcome is Outcome.SUCCEEDED:
-            self._succeed(case)
-            return
-        if case.report.outcome is Outcome.FAILED and self._is_nodes_fault(case):
-            self._blame_node(case)
-        # They wait for the successes: a late one of the same batch may end the job first.
-        self.unsuccessful.append(case)
-
-    def _is_nodes_fault(self, case: _Case) -> bool:
-        """A lease that the node could not renew while this hub was away is not."""
-        reason, was_away = case.report.reason, case.attempt.leased_at_ms < self.tx.snapshot.started_at_ms
-        return reason in NODE_FAULTS and not (reason is Reason.LEASE_LOST and was_away)
-
-    def _blame_node(self, case: _Case) -> None:
-        """Record a fault of the node. Where the fault may be the job's, that waits until another node has done the job
-        (node_faults.blame_unable). Output that differs from the report is a wrong result, proven by the node's own word."""
-        reason = case.report.reason
-        self.bad += reason not in CONTESTED or case.attempt.owner_id == case.job.account_id
-        if reason in CONTESTED:
-            return
-        action, after = FAULT_ACTION, AttemptState.FAILED
-        if reason is Reason.OUTPUT_MISMATCH:
-            action, after = REFUTED_ACTION, AttemptState.REFUTED
-            case.row["new_state"] = after.value
-            self.tx.penalised.append(self.node.node_id)
-        states = {"before": case.attempt.state, "after": after.value}
-        attempt_event(
-            self.tx, case.job, case.attempt, action=action, actor=self.node.node_id, reason=reason.value, **states
-        )
-
-    def _succeed(self, case: _Case) -> None:
-        self.good += 1
+    def _take_result(self, case: _Case) -> None:
         job, run = case.job, self._run(case)
         self.done.add(job.id)
         verdict = None if job.results else sampling.judge_first(self.tx, job, run, checks=self.checks)
@@ -331,10 +296,12 @@ class _Settling:
         if run.attempt.narrow:
             verification.emit_about(self.tx, job, run.attempt, action=NARROW_ACTION)
         actor = self.node.node_id
-        self.accepted.append(verification.accept(self.tx, job, [run], actor=actor, why=case.why, verdict=verdict))
+        self.accepted.append(
+            verification.accept(self.tx, job, [run], actor=actor, why=case.settlement.why, verdict=verdict)
+        )
         self.outputs += run.references(job)
         case.row["new_charge"] = run.bill.charge
-        if case.is_late:
+        if case.settlement.is_late:
             self._supersede_others(case)
 
     def _compare(self, case: _Case, run: Run) -> None:
@@ -360,10 +327,10 @@ class _Settling:
         if decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
             self.differing.append((job, len(runs)))
             return
-        ends = verification.conclude(self.tx, job, runs, decision=decision, actor=actor, why=case.why)
+        ends = verification.conclude(self.tx, job, runs, decision=decision, actor=actor, why=case.settlement.why)
         state, cost = ends[run.attempt.id]
         case.row |= {"new_state": state.value, "new_charge": cost, "new_billed_ms": run.bill.billed_ms}
-        if case.is_late:
+        if case.settlement.is_late:
             self._supersede_others(case)
 
     def _supersede_others(self, case: _Case) -> None:
@@ -373,45 +340,43 @@ class _Settling:
                 transitions.stop(self.tx, other.node_id, other.id)
 
     def _go_on(self, case: _Case) -> None:
-        """Decide what becomes of a job whose attempt did not succeed."""
+        """What becomes of a job whose attempt did not succeed."""
         tx, report, attempt, job, actor = self.tx, case.report, case.attempt, case.job, self.node.node_id
-        if report.outcome is Outcome.MOVED and migration.move(
-            tx, job, report=report, attempt_no=attempt.number, actor=actor
-        ):
-            return
-        cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
-        if cut_short or report.reason is Reason.OUTPUT_MISMATCH:  # nobody resumes from what a liar saved
-            checkpoints.drop(tx, job)  # the next attempt starts from the beginning, with the whole time limit
-        if cut_short or report.outcome not in (Outcome.FAILED, Outcome.MOVED):
-            # Given back, stopped although the job was not cancelled, or short of time that an earlier attempt claimed:
-            # the job is queued again, and it counts as nobody's fault. Each time it waits a little longer, so that a node
-            # that only gives jobs back does not keep the hub busy.
-            delay_ms = double(_GIVEN_BACK_MS, job.attempt_no, most=_GIVEN_BACK_MAX_MS)
+        settlement = case.settlement
+        if settlement.drops_checkpoint:
+            checkpoints.drop(tx, job)
+        if settlement.next_step is NextStep.MOVE:
+            assert report.move_to is not None
+            migration.move(tx, job, host=report.move_to, attempt_no=attempt.number, actor=actor)
+        elif settlement.next_step is NextStep.REQUEUE:
             transitions.requeue(
                 tx,
                 job,
                 attempt_no=attempt.number,
-                reason=report.reason,
+                reason=settlement.why,
                 actor=actor,
-                ready_at_ms=tx.now_ms + delay_ms,
+                ready_at_ms=tx.now_ms + settlement.delay_ms,
                 avoid_node="",
                 waits_on=job.started_at_ms is None,
             )
-            return
-        checkpoints.count_failure(tx, job, attempt_no=attempt.number)
+        else:
+            self._retry(case)
+
+    def _retry(self, case: _Case) -> None:
+        tx, report, job = self.tx, case.report, case.job
+        checkpoints.count_failure(tx, job, attempt_no=case.attempt.number)
         given_up = retries.retry_or_fail(
             tx,
             job,
-            attempt,
-            # It moved without a checkpoint: the node did not send the files.
-            reason=Reason.STAGING_FAILED if report.outcome is Outcome.MOVED else report.reason,
-            actor=actor,
+            case.attempt,
+            reason=case.settlement.why,
+            actor=self.node.node_id,
             jitter=self.jitter,
             error=report.error,
             exit_code=report.exit_code,
         )
         if given_up and report.outputs:
-            sizes, changes = self.uploaded, tx.settlement.storage
+            sizes, changes = self.uploaded, tx.memory.storage
             storage_quota.keep_of_failed(
                 tx, job, files=report.outputs, sizes=sizes, snapshot=tx.snapshot, changes=changes
             )
@@ -426,4 +391,4 @@ class _Settling:
         faults = 0 if self.good else row.consecutive_faults + self.bad
         until_ms = node_faults.cool_off_until(self.tx.snapshot.settings, faults, self.tx.now_ms)
         node_rows.set_node(self.tx, self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms)
-        self.tx.settlement.cool_offs[self.node.node_id] = until_ms
+        self.tx.memory.cool_offs[self.node.node_id] = until_ms

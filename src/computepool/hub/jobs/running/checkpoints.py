@@ -72,7 +72,7 @@ def _receive(tx: JobTx, node: NodePrincipal, report: CheckpointReport) -> Checkp
     most = tx.snapshot.settings.checkpoint_max_bytes
     if sum(sizes[file.digest] for file in report.files) > most:
         return CheckpointReply(kept=False, reason=f"A checkpoint may have {most} bytes at most.")
-    replaces, changes = 0 if before is None else before.size, tx.settlement.storage
+    replaces, changes = 0 if before is None else before.size, tx.memory.storage
     full = storage_quota.hand_over(
         tx, job.account_id, files=sizes, replaces=replaces, snapshot=tx.snapshot, changes=changes
     )
@@ -234,11 +234,6 @@ def adopted_checkpoints(connection: Connection, live: Sequence[LiveAttemptRow]) 
 def drop(tx: Tx, job: JobRow) -> None:
     if job.checkpoint_no is not None:
         checkpoint_rows.drop(tx, job.id)
-
-
-def cut_short(attempt: AttemptRow, reason: Reason) -> bool:
-    """Earlier attempts had used up a part of its time or money, so it is not the job's fault that these ran out."""
-    return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)
 
 
 def count_failure(tx: JobTx, job: JobRow, *, attempt_no: int) -> None:

@@ -115,7 +115,7 @@ class Arrivals:
             if log.new:
                 size = sum(len(chunk.text.encode()) for chunk in log.new)
                 inline_rows.count(tx, log.account_id, size)
-                tx.settlement.storage.add(log.account_id, size)
+                tx.memory.storage.add(log.account_id, size)
                 tx.touch(f"log:{log.job_id}")
         tx.unsaved_output = {}
 

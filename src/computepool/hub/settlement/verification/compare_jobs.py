@@ -104,7 +104,7 @@ def on_ended(tx: JobTx, hub_job: FullJobRow) -> None:
     decision, changes = decide(tx, job, reported, how=how)
     if decision.ruling is Ruling.MORE:
         result_rows.resume(tx, job.id, **{"compare": how.row(), "comparing": None} | changes)
-        tx.settlement.requeued.append(job.id)
+        tx.memory.requeued.append(job.id)
         tx.touch("queue", f"job:{job.id}")
     elif decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
         verification.give_up(tx, job, runs=len(reported), actor="hub")

@@ -23,7 +23,7 @@ from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.jobs.specs import KnownSpec
-from computepool.hub.jobs.transactions import JobTx, Settlement, write
+from computepool.hub.jobs.transactions import JobTx, MemoryChanges, write
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import after_commit, hub_jobs
@@ -51,9 +51,9 @@ async def send_due(hub: Hub) -> list[str]:
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
         if fitting:
             picked = _draw(fitting, hub.clock.entropy(8))
-            settlement = await write(hub, partial(_start, job_id=picked.id, node_id=node_id))
-            await after_commit.follow(hub, settlement)
-            started += settlement.requeued
+            changed = await write(hub, partial(_start, job_id=picked.id, node_id=node_id))
+            await after_commit.follow(hub, changed)
+            started += changed.requeued
     return started
 
 
@@ -104,7 +104,7 @@ def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bo
     return bool(could_run(fleet, shape, slice(node.row, node.row + 1)).all())
 
 
-def _start(tx: JobTx, *, job_id: str, node_id: str) -> Settlement:
+def _start(tx: JobTx, *, job_id: str, node_id: str) -> MemoryChanges:
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
     # Another hub may have sent the node a test, or tested another node with this job.
     unused = job is not None and recheck_rows.without_hub_job(tx.connection, [job_id], kind=KIND)
@@ -119,7 +119,7 @@ def _start(tx: JobTx, *, job_id: str, node_id: str) -> Settlement:
             ttl_ms=tx.snapshot.settings.holdback_ms,
             pinned=node_id,
         )
-    return tx.settlement
+    return tx.memory
 
 
 def on_ended(tx: JobTx, hub_job: FullJobRow) -> None:

@@ -15,7 +15,7 @@ from computepool.hub.context import Hub
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.specs import KnownSpec
-from computepool.hub.jobs.transactions import JobTx, Settlement, write
+from computepool.hub.jobs.transactions import JobTx, MemoryChanges, write
 from computepool.hub.settlement import after_commit, follow_ups, result_rows
 from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
 from computepool.hub.settlement.verification.recheck_rows import HeldResult
@@ -54,9 +54,9 @@ async def start_checks(hub: Hub) -> Sequence[str]:
     }
     if not able:
         return ()
-    settlement = await write(hub, partial(_start, able=able))
-    await after_commit.follow(hub, settlement)
-    return settlement.requeued
+    changed = await write(hub, partial(_start, able=able))
+    await after_commit.follow(hub, changed)
+    return changed.requeued
 
 
 def _is_checkable(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
@@ -69,13 +69,13 @@ def _is_checkable(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
 
-def _start(tx: JobTx, *, able: Mapping[str, tuple[list[str], int]]) -> Settlement:
+def _start(tx: JobTx, *, able: Mapping[str, tuple[list[str], int]]) -> MemoryChanges:
     """`able`: by job, the owners whose results would decide nothing, and what its run cost."""
     jobs = job_rows.lock_jobs(tx, able)
     for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=recheck_rows.KIND):
         owners, charge = able[job_id]
         rechecks.send(tx, jobs[job_id], number=1, owners=owners, charge=charge)
-    return tx.settlement
+    return tx.memory
 
 
 def _excluded_owners(hub: Hub, row: HeldResult) -> list[str]:

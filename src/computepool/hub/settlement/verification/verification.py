@@ -8,12 +8,20 @@ before it answers, a node knows nothing that would help it to cheat.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
+from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import NARROW_ACTION, PADDED_ACTION, REFUTED_ACTION, VERIFIED_ACTION
-from computepool.core.trust.verification import CHECK_QUORUM, Decision, Mode, Ruling, VerificationVerdict, parse
+from computepool.core.trust.verification import (
+    CHECK_QUORUM,
+    Decision,
+    Delivery,
+    Mode,
+    Ruling,
+    VerificationVerdict,
+    parse,
+)
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.jobs import rows as job_rows, transitions
@@ -76,39 +84,45 @@ def conclude(
     tx: JobTx, job: JobRow, runs: Sequence[Run], *, decision: Decision, actor: str, why: Reason = Reason.COMPLETED
 ) -> Ends:
     """The first of the runs that count becomes the job's result, and these runs are paid."""
-    decision = _without_false(decision, len(runs), false=false_texts(tx, runs))
-    # If every run came to another result nobody is to blame: the first counts, and as many are paid as were agreed on.
-    right = decision.agreeing or [place for place in range(len(runs)) if place not in decision.wrong]
-    agreeing = [runs[place] for place in decision.agreeing]
+    found = rules.conclude(decision, _deliveries(tx, runs), runs=job.runs)
+    agreeing, paid = ([runs[place] for place in places] for places in (found.agreeing, found.paid))
     padded = fair_time.cap_bills(tx, job, agreeing)
-    paid = [runs[place] for place in _complete_first(tx, runs, right)][: job.runs]
     ends: Ends = {run.attempt.id: (AttemptState.SUCCEEDED, None) for run in runs}
     ends |= {run.attempt.id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
-    for place in decision.wrong:
-        # If several owners' nodes made it, nobody can tell whose work was wrong: nobody is paid, and nobody is blamed.
-        state = AttemptState.REFUTED if runs[place].has_one_owner else AttemptState.SUPERSEDED
-        ends[runs[place].attempt.id] = (state, None)
-    verdict = _verdict_of(decision)
-    if verdict is VerificationVerdict.CONFIRMED:
-        tx.settlement.ties.append(((job.account_id, job.spec_digest), ()))
+    ends |= {runs[place].attempt.id: (AttemptState.REFUTED, None) for place in found.refuted}
+    ends |= {runs[place].attempt.id: (AttemptState.SUPERSEDED, None) for place in found.unblamed}
+    if found.verdict is VerificationVerdict.CONFIRMED:
+        tx.memory.ties.append(((job.account_id, job.spec_digest), ()))
         narrow = any(run.attempt.narrow for run in agreeing)
         for run in agreeing:
             emit_about(tx, job, run.attempt, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
         for run in padded:
             emit_about(tx, job, run.attempt, action=PADDED_ACTION)
     refuters = {owner for run in agreeing for owner in run.owners}
-    for place in decision.wrong:
-        if runs[place].has_one_owner:
-            data = violations.evidence(tx, job, refuters=refuters)
-            emit_about(tx, job, runs[place].attempt, action=REFUTED_ACTION, data=data)
-            tx.penalised.append(runs[place].attempt.node_id)
-    if verdict is VerificationVerdict.VARIES:
+    for place in found.refuted:
+        attempt = runs[place].attempt
+        data = violations.evidence(tx, job, refuters=refuters)
+        emit_about(tx, job, attempt, action=REFUTED_ACTION, data=data)
+        tx.penalised.append(attempt.node_id)
+    if found.verdict is VerificationVerdict.VARIES:
         _mark_varying(tx, job)
-    job_rows.accept(tx, [accept(tx, job, paid, actor=actor, why=why, verdict=verdict)])
+    job_rows.accept(tx, [accept(tx, job, paid, actor=actor, why=why, verdict=found.verdict)])
     artifact_rows.refer(tx, paid[0].references(job))
     _store_ends(tx, runs, ends)
     transitions.release_dependents(tx, [job.id])
     return ends
+
+
+def _deliveries(tx: JobTx, runs: Sequence[Run]) -> list[Delivery]:
+    false = false_texts(tx, runs)
+    return [
+        Delivery(
+            one_owner=run.has_one_owner,
+            whole=len(runs) == 1 or run.printed is None or printed_text(tx, run) is not None,
+            false=place in false,
+        )
+        for place, run in enumerate(runs)
+    ]
 
 
 def accept(
@@ -129,7 +143,7 @@ def accept(
     holds.settle(tx, job, bills=bills, ref=chosen.attempt.id, table=tx.snapshot.table)
     checkpoint_rows.pay(tx, [part.row() for run in paid for part in run.parts])
     checkpoints.drop(tx, job)
-    tx.settlement.finished.append(job.id)
+    tx.memory.finished.append(job.id)
     if job.hub_job is not None:
         tx.ended_hub_jobs.append(job.id)
     return chosen.accepted_row(tx, job, why=why, verdict=verdict, cost=sum(run.cost for run in paid))
@@ -145,32 +159,6 @@ def _store_ends(tx: JobTx, runs: Sequence[Run], ends: Ends) -> None:
     result_rows.conclude(tx, rows)
 
 
-def _without_false(decision: Decision, count: int, *, false: frozenset[int]) -> Decision:
-    """A node that sent another text than it reported is wrong in any case, also if its result was to be believed alone."""
-    if not false:
-        return decision
-    agreeing = tuple(place for place in decision.agreeing if place not in false)
-    if decision.agreeing and not agreeing:
-        agreeing = (next(place for place in range(count) if place not in false),)
-    return replace(decision, agreeing=agreeing, wrong=tuple(sorted(false.union(decision.wrong))))
-
-
-def _complete_first(tx: JobTx, runs: Sequence[Run], counting: Sequence[int]) -> list[int]:
-    """First the runs whose compared output the hub has in full: else a node could vouch for one text and deliver another.
-    Output that was too long, or lost on the way, does not make a result wrong."""
-
-    def text_differs(place: int) -> bool:
-        return runs[place].printed is not None and printed_text(tx, runs[place]) is None
-
-    return sorted(counting, key=text_differs) if len(counting) > 1 else list(counting)
-
-
-def _verdict_of(decision: Decision) -> VerificationVerdict:
-    if decision.ruling is Ruling.DIFFER:
-        return VerificationVerdict.VARIES
-    return VerificationVerdict.CONFIRMED if len(decision.agreeing) > 1 else VerificationVerdict.ALONE
-
-
 def emit_about(
     tx: JobTx, job: JobRow, attempt: AttemptRow, *, action: str, reason: str | None = None, data: str | None = None
 ) -> None:
@@ -182,7 +170,7 @@ def emit_about(
 def _mark_varying(tx: JobTx, job: JobRow) -> None:
     """For this submitter alone: with another one's inputs the program may not vary."""
     result_rows.mark_varying(tx, account_id=job.account_id, spec_digest=job.spec_digest)
-    tx.settlement.varying.add((job.account_id, job.spec_digest))
+    tx.memory.varying.add((job.account_id, job.spec_digest))
 
 
 def give_up(tx: JobTx, job: JobRow, *, runs: int, actor: str) -> None:
@@ -222,7 +210,7 @@ def end_tie(tx: JobTx, job: JobRow, runs: Sequence[Run]) -> Decision:
     owners = sorted(_all_owners(runs))
     result_rows.count(tx, job.id, results=len(runs), avoid_owners=",".join(owners))
     if not false_texts(tx, runs):  # else it is known who is wrong
-        tx.settlement.ties.append(((job.account_id, job.spec_digest), owners))
+        tx.memory.ties.append(((job.account_id, job.spec_digest), owners))
     return _FIRST_ALONE
 
 
