@@ -78,7 +78,7 @@ MUTANTS = {
         f"{CORE}.ledger:hold", "Leg(owner(account_id)", "Leg(user(account_id)"
     ),
     "earnings mature again and again": Mutant(
-        f"{HUB}.money.credits:_matured_pay", "ledger_rows.matured_up_to(connection, account_id)", "0"
+        f"{HUB}.money.credits:_matured_pay", "ledger_rows.last_matured(connection, account_id)", "0"
     ),
     "earnings mature at once": Mutant(f"{HUB}.money.credits:_matures_by", "round(wait_s * 1000)", "0"),
     "a top-up is not remembered": Mutant(
@@ -102,8 +102,8 @@ MUTANTS = {
 }
 
 
-def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the function by its own source with the fault in it."""
+def find_place(mutant: Mutant) -> tuple[Any, Any, str, str]:
+    """The module, the owner of the function, its name, and its source."""
     name, _, path = mutant.place.partition(":")
     module: Any = importlib.import_module(name)
     *classes, word = path.split(".")
@@ -112,6 +112,12 @@ def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
         owner = getattr(owner, part)
     source = textwrap.dedent(inspect.getsource(getattr(owner, word)))
     assert source.count(mutant.old) == 1, f"{mutant.place} is written differently now: change the mutant too"
+    return module, owner, word, source
+
+
+def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the function by its own source with the fault in it."""
+    module, owner, word, source = find_place(mutant)
     code = compile(
         source.replace(mutant.old, mutant.new), f"<{mutant.place}>", "exec", flags=__future__.annotations.compiler_flag
     )
@@ -120,6 +126,11 @@ def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, word, made[word])
     if hasattr(test_pricing, word):  # it has taken the function by its name
         monkeypatch.setattr(test_pricing, word, made[word])
+
+
+def test_every_fault_still_has_its_place() -> None:
+    for mutant in MUTANTS.values():
+        find_place(mutant)
 
 
 @pytest.mark.soak

@@ -20,7 +20,7 @@ from computepool.hub.settlement.verification import rechecks, sampling
 from tests.hub.money.ledger.conftest import Fresh
 from tests.hub.money.ledger.story import told
 from tests.hub.money.ledger.test_machine import HOLDBACK_S, PICKS, TIMES, Money, tell
-from tests.hub.money.ledger.test_mutants import CORE, HUB, Mutant, plant
+from tests.hub.money.ledger.test_mutants import CORE, HUB, Mutant, find_place, plant
 from tests.hub.money.ledger.test_races import TOPOLOGIES, party, request, spoken
 from tests.hub.money.ledger.twins import Twin
 
@@ -87,7 +87,7 @@ def test_any_story_of_taking_back_agrees_with_the_books(fresh: Fresh) -> None:
 
 MUTANTS = {
     "what has matured is taken back": Mutant(
-        f"{HUB}.money.holds:_has_matured", "pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id)", "False"
+        f"{HUB}.money.holds:_has_matured", "pay.seq <= ledger_rows.last_matured(tx.connection, owner_id)", "False"
     ),
     "the fee stays": Mutant(f"{CORE}.ledger:take_back", "user(account_id), fee, Kind", "user(account_id), 0, Kind"),
     "it goes to the other purse": Mutant(
@@ -98,6 +98,11 @@ MUTANTS = {
         f"{HUB}.money.holds:take_back", "recheck_rows.set_taken_back(tx, job.id, amount)", "pass"
     ),
 }
+
+
+def test_every_fault_still_has_its_place() -> None:
+    for mutant in MUTANTS.values():
+        find_place(mutant)
 
 
 @pytest.mark.soak
