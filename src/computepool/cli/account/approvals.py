@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from computepool.protocol.accounts import ApprovalView
 
 app = typer.Typer(no_args_is_help=True)
-_ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="From `pool approvals list`.")]
+_ApprovalId = Annotated[str, Argument(metavar="ID", help="From `pool approvals list`.")]
 
 
 @app.command("list")
@@ -22,7 +23,6 @@ def list_approvals() -> None:
 
     The operator chooses what requires two administrators: COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles.
 
-    \b
     Examples:
       pool approvals list
     """
@@ -46,7 +46,6 @@ def list_approvals() -> None:
 def approve(approval_id: _ApprovalId) -> None:
     """Approve another administrator's request. It takes effect immediately.
 
-    \b
     Examples:
       pool approvals approve approval_01h…
       pool approvals approve payout_01h…
@@ -61,11 +60,10 @@ def approve(approval_id: _ApprovalId) -> None:
 
 @app.command("reject")
 def reject(
-    approval_id: _ApprovalId, *, reason: Annotated[str, typer.Option(help="Reason, recorded in the event log.")]
+    approval_id: _ApprovalId, *, reason: Annotated[str, Option(help="Reason, recorded in the event log.")]
 ) -> None:
     """Reject a request, or withdraw your own.
 
-    \b
     Examples:
       pool approvals reject approval_01h… --reason "payment not received"
     """

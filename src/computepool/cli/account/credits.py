@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import JobId, Limit, OfAccount, OfJob, accepts, collects, open_pool, option
@@ -28,7 +29,6 @@ _KINDS = (
 def balance(ctx: typer.Context) -> None:
     """Show your balance: available, held for unfinished jobs, and earned but not matured.
 
-    \b
     Examples:
       pool credits
       pool credits statement --since 7d
@@ -84,15 +84,14 @@ def _filters(given: dict[str, Any]) -> dict[str, Any]:
 def statement(
     *,
     filters: dict[str, Any],
-    sums: Annotated[bool, typer.Option("--sums", help="Show only the totals by kind.")] = False,
+    sums: Annotated[bool, Option("--sums", help="Show only the totals by kind.")] = False,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output.")
+        Path | None, Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output.")
     ] = None,
     limit: Limit = 50,
 ) -> None:
     """List your transfers, newest first.
 
-    \b
     Examples:
       pool credits statement --kind pay --since 30d
       pool credits statement --job job_01h…
@@ -166,7 +165,6 @@ def _moment(text: str, *, what: str) -> int:
 def why(job_id: JobId) -> None:
     """Explain what a job cost, or what you were paid for it: every factor and every transfer.
 
-    \b
     Examples:
       pool credits why job_01h…
     """
@@ -180,14 +178,13 @@ def why(job_id: JobId) -> None:
 @app.command()
 def leaderboard(
     *,
-    by: Annotated[str, typer.Option(metavar="WHAT", help="Rank by credits or hours.")] = "credits",
+    by: Annotated[str, Option(metavar="WHAT", help="Rank by credits or hours.")] = "credits",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="Number of entries per list.")
+        int, Option("--limit", "-n", metavar="N", min=1, max=100, help="Number of entries per list.")
     ] = 10,
 ) -> None:
     """Show who lent and borrowed the most in the last 30 days.
 
-    \b
     Examples:
       pool credits leaderboard
       pool credits leaderboard --by hours -n 3
@@ -206,17 +203,16 @@ def leaderboard(
 
 @app.command()
 def give(
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account name or ID.")],
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 500 or 12.5.")],
+    account: Annotated[str, Argument(metavar="ACCOUNT", help="Account name or ID.")],
+    amount: Annotated[str, Argument(metavar="AMOUNT", help="Credits, such as 500 or 12.5.")],
     *,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Note for the account's statement.")] = None,
+    note: Annotated[str | None, Option(metavar="TEXT", help="Note for the account's statement.")] = None,
     paid_in: Annotated[
-        bool, typer.Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
+        bool, Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
     ] = False,
 ) -> None:
     """Give an account credits, or record a payment (admin only).
 
-    \b
     Examples:
       pool credits give ada 100 --note "thank you"
       pool credits give ada 500 --paid-in --note "UTR 4312"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from computepool.cli import options, output
 
@@ -27,22 +28,21 @@ _FILTERS = {
 @options.accepts(given=options.collects(_FILTERS)(options.filters))
 def events(
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow new events.")] = False,
     newest: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--newest/--oldest",
             help="Order of events. Default: oldest first, or newest first with -n.",
             show_default=False,
         ),
     ] = None,
     given: dict[str, Any],
-    after: Annotated[int, typer.Option(help="Only events after this number.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of events.")] = None,
+    after: Annotated[int, Option(help="Only events after this number.")] = 0,
+    limit: Annotated[int | None, Option("--limit", "-n", min=1, help="Maximum number of events.")] = None,
 ) -> None:
     """Print state transitions: who, what, from, to, and why. With --json, one document per line.
 
-    \b
     Examples:
       pool events --job job_01h…
       pool events -n 20

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -26,7 +27,6 @@ _EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
 def newest(ctx: typer.Context) -> None:
     """Show the current price table.
 
-    \b
     Examples:
       pool prices
       pool prices set --base 12
@@ -36,10 +36,9 @@ def newest(ctx: typer.Context) -> None:
 
 
 @app.command()
-def show(version: Annotated[int | None, typer.Argument(metavar="VERSION", help="An earlier version.")] = None) -> None:
+def show(version: Annotated[int | None, Argument(metavar="VERSION", help="An earlier version.")] = None) -> None:
     """Show the current price table, or an earlier version.
 
-    \b
     Examples:
       pool prices show
       pool prices show 3 --json > prices.json
@@ -70,7 +69,6 @@ def _print(table: PriceTableView) -> None:
 def history() -> None:
     """List all versions of the price table, newest first.
 
-    \b
     Examples:
       pool prices history
     """
@@ -83,25 +81,24 @@ def history() -> None:
 def set_prices(
     *,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`.")
+        Path | None, Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`.")
     ] = None,
     base: Annotated[
-        str | None, typer.Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00.")
+        str | None, Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00.")
     ] = None,
     tier: Annotated[
-        list[str] | None, typer.Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable.")
+        list[str] | None, Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable.")
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(metavar="REGION=RATE", help="Region rate, such as in=0.7; repeatable.")
+        list[str] | None, Option(metavar="REGION=RATE", help="Region rate, such as in=0.7; repeatable.")
     ] = None,
     fee: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more.")
+        str | None, Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more.")
     ] = None,
-    payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="Minimum payout.")] = None,
+    payout_min: Annotated[str | None, Option(metavar="CREDITS", help="Minimum payout.")] = None,
 ) -> None:
     """Publish a new version of the price table (admin only). Running jobs keep their prices.
 
-    \b
     Examples:
       pool prices set --base 12 --tier rtx-4090=3.1 --region in=0.7 --fee 20%
       pool prices set --file prices.json

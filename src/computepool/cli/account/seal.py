@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import ask_passphrase
@@ -18,13 +19,12 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("init")
 def init(
     *,
-    passphrase: Annotated[bool, typer.Option("--passphrase", help="Protect the key with a passphrase.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the current key with a new one.")] = False,
-    always: Annotated[bool, typer.Option("--always", help="Seal every job by default.")] = False,
+    passphrase: Annotated[bool, Option("--passphrase", help="Protect the key with a passphrase.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace the current key with a new one.")] = False,
+    always: Annotated[bool, Option("--always", help="Seal every job by default.")] = False,
 ) -> None:
     """Create your key pair for sealing. Back it up: without it, sealed results cannot be opened.
 
-    \b
     Examples:
       pool seal init
       pool seal init --passphrase --always
@@ -43,7 +43,6 @@ def init(
 def show() -> None:
     """List your sealing keys, current one first, and whether jobs are sealed by default.
 
-    \b
     Examples:
       pool seal show
     """
@@ -62,11 +61,10 @@ def show() -> None:
 
 @app.command("always")
 def always(
-    setting: Annotated[str, typer.Argument(metavar="on|off", help="on: seal by default; off: only with --seal.")],
+    setting: Annotated[str, Argument(metavar="on|off", help="on: seal by default; off: only with --seal.")],
 ) -> None:
     """Choose whether jobs are sealed by default, or only with --seal.
 
-    \b
     Examples:
       pool seal always on
     """
@@ -80,7 +78,6 @@ def always(
 def export() -> None:
     """Print your keys as JSON, for a backup or another machine. Anyone who has them can read your results.
 
-    \b
     Examples:
       pool seal export > my-seal-keys.json
     """
@@ -91,10 +88,9 @@ def export() -> None:
 
 
 @app.command("import")
-def import_keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `pool seal export`.")]) -> None:
+def import_keys(file: Annotated[Path, Argument(metavar="FILE", help="Output of `pool seal export`.")]) -> None:
     """Import keys from another machine. An existing key stays the current one.
 
-    \b
     Examples:
       pool seal import my-seal-keys.json
     """
@@ -109,14 +105,13 @@ def import_keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Outpu
 
 @app.command("open")
 def open_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Sealed files.")],
+    files: Annotated[list[Path], Argument(metavar="FILE…", help="Sealed files.")],
     *,
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Destination; a folder for several files.")] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Replace each file with its decrypted content.")] = False,
+    out: Annotated[Path | None, Option(metavar="PATH", help="Destination; a folder for several files.")] = None,
+    in_place: Annotated[bool, Option("--in-place", help="Replace each file with its decrypted content.")] = False,
 ) -> None:
     """Decrypt local sealed files, such as those delivered to a home node or fetched with --raw.
 
-    \b
     Examples:
       pool seal open model.bin --out model.plain
       pool seal open home/*/files/* --in-place

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, Limit, note_if_interrupted, open_pool, pairs
@@ -24,18 +25,17 @@ if TYPE_CHECKING:
     from computepool.sdk import Collector
 
 app = typer.Typer(no_args_is_help=True)
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
+Group = Annotated[str, Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
 _FAILED_MAX = 20  #: failures shown in a summary
 
 
 def groups(
     *,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Show this group in full (ID or name).")] = None,
+    group: Annotated[str | None, Option(metavar="GROUP", help="Show this group in full (ID or name).")] = None,
     limit: Limit = 30,
 ) -> None:
     """List groups, newest first, with progress, failures and delivery state.
 
-    \b
     Examples:
       pool jobs groups
       pool jobs groups --group sweep
@@ -70,7 +70,6 @@ def _collector(name: str) -> Collector:
 def summary(group: Group) -> None:
     """Show a group: counts, what is pending and why, results, failures, and delivery to its home node.
 
-    \b
     Examples:
       pool group summary sweep
       pool group summary grp_01h… --json
@@ -133,18 +132,15 @@ def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
 def drain(
     group: Group,
     *,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit.")
-    ] = None,
+    timeout: Annotated[str | None, Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Show a desktop or terminal notification when it completes.")
+        bool, Option("--notify", help="Show a desktop or terminal notification when it completes.")
     ] = False,
 ) -> None:
     """Wait until the group is complete, with a progress bar. Exits with 1 on failures or timeout.
 
     Ctrl-C only stops waiting. The jobs keep running, and you can wait again from any machine.
 
-    \b
     Examples:
       pool group drain sweep
       pool group drain sweep --timeout 2h --notify
@@ -185,16 +181,13 @@ def drain(
 def messages(
     group: Group,
     *,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow new messages until the group is complete.")
-    ] = False,
-    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only messages after this number.")] = 0,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow new messages until the group is complete.")] = False,
+    after: Annotated[int, Option(metavar="N", min=0, help="Only messages after this number.")] = 0,
 ) -> None:
     """Show messages that running jobs sent (computepool.send_to_collector), in order of arrival.
 
     A restarted job sends its messages again; each shows its attempt. With --json, one document per line.
 
-    \b
     Examples:
       pool group messages sweep
       pool group messages sweep -f
@@ -211,13 +204,13 @@ def messages(
 @app.command()
 def register(
     group: Group,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY…", help="Keys to expect.")] = None,
+    keys: Annotated[list[str] | None, Argument(metavar="KEY…", help="Keys to expect.")] = None,
     *,
     file: Annotated[
-        str | None, typer.Option(metavar="PATH", help="File with one key per line; - for standard input.")
+        str | None, Option(metavar="PATH", help="File with one key per line; - for standard input.")
     ] = None,
     meta: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Metadata shown with each key; repeatable.")
+        list[str] | None, Option(metavar="NAME=VALUE", help="Metadata shown with each key; repeatable.")
     ] = None,
 ) -> None:
     """Register keys that the group expects. Each is completed by a job with that key, or by a report.
@@ -225,7 +218,6 @@ def register(
     Creates the group if it does not exist. Register keys before jobs run, so that the group cannot look complete too
     early.
 
-    \b
     Examples:
       pool group register sweep seed-1 seed-2 --meta stage=first
       seq 1 1000 | pool group register sweep --file -
@@ -252,12 +244,11 @@ def register(
 @app.command()
 def result(
     group: Group,
-    key: Annotated[str, typer.Argument(help="A registered key without a job.")],
-    value: Annotated[str | None, typer.Argument(help="Result: JSON, or plain text.")] = None,
+    key: Annotated[str, Argument(help="A registered key without a job.")],
+    value: Annotated[str | None, Argument(help="Result: JSON, or plain text.")] = None,
 ) -> None:
     """Report a key as succeeded, from outside the pool. The first report counts; later ones are duplicates.
 
-    \b
     Examples:
       pool group result sweep seed-1 0.93
       pool group result sweep seed-2 '{"loss": 0.1, "epochs": 3}'
@@ -277,12 +268,11 @@ def _value(text: str | None) -> object:
 @app.command()
 def failure(
     group: Group,
-    key: Annotated[str, typer.Argument(help="A registered key without a job.")],
-    error: Annotated[str, typer.Argument(help="Reason for the failure.")],
+    key: Annotated[str, Argument(help="A registered key without a job.")],
+    error: Annotated[str, Argument(help="Reason for the failure.")],
 ) -> None:
     """Report a key as failed, from outside the pool.
 
-    \b
     Examples:
       pool group failure sweep seed-3 "the simulator has no licence here"
     """
@@ -304,17 +294,15 @@ def return_home(
     group: Group,
     *,
     home: Annotated[
-        str | None,
-        typer.Option(metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home."),
+        str | None, Option(metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home.")
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Cancel delivery.")] = False,
+    off: Annotated[bool, Option("--off", help="Cancel delivery.")] = False,
 ) -> None:
     """Deliver all results and files to one of your nodes once the group is complete.
 
     The node fetches them when it is online, verifies every SHA-256, and retries until it succeeds. Run this again to
     make it verify what it has.
 
-    \b
     Examples:
       pool group return-home sweep --home laptop
       pool group return-home sweep
@@ -326,11 +314,10 @@ def return_home(
 
 @app.command()
 def fetch(
-    group: Group, folder: Annotated[Path, typer.Argument(metavar="DIR", help="Destination folder; created if needed.")]
+    group: Group, folder: Annotated[Path, Argument(metavar="DIR", help="Destination folder; created if needed.")]
 ) -> None:
     """Download the summary, results and files, verified by SHA-256. Run it again to resume.
 
-    \b
     Examples:
       pool group fetch sweep ./results
       cd results && sha256sum -c manifest.txt
@@ -371,7 +358,6 @@ def fetch(
 def cancel(group: Group) -> None:
     """Cancel all unfinished jobs of a group. Keys without a report fail.
 
-    \b
     Examples:
       pool group cancel sweep
     """

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
@@ -52,12 +53,11 @@ _FILTERS = {
 def list_jobs(
     *,
     given: dict[str, Any],
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs (for admins).")] = False,
+    mine: Annotated[bool, Option("--mine", help="Only your own jobs (for admins).")] = False,
     limit: options.Limit = 30,
 ) -> None:
     """List jobs, newest first.
 
-    \b
     Examples:
       pool jobs list
       pool jobs list --search train --since 7d
@@ -110,7 +110,6 @@ def _remark(job: dict[str, Any]) -> str:
 def show(job_id: options.JobId) -> None:
     """Show one job in full: requirements, attempts and outputs.
 
-    \b
     Examples:
       pool jobs show last
       pool jobs show job_01h… --json
@@ -174,13 +173,10 @@ def _checkpoint_text(saved: CheckpointView) -> str:
 
 @app.command()
 def checkpoint(
-    job_id: options.JobId,
-    *,
-    out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None,
+    job_id: options.JobId, *, out: Annotated[Path | None, Option(help="Download the files into this folder.")] = None
 ) -> None:
     """Show the checkpoint that an unfinished job would resume from; list or download its files.
 
-    \b
     Examples:
       pool jobs checkpoint job_01h…
       pool jobs checkpoint job_01h… --out saved
@@ -266,13 +262,12 @@ def _run_time(job: JobDetail) -> str:
 def logs(
     job_id: options.JobId,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
 ) -> None:
     """Print a job's output; with -f, follow it. With --json, one document per line.
 
     If there is no output yet, standard error says why: for a queued job, what it is waiting for.
 
-    \b
     Examples:
       pool logs last
       pool jobs logs -f job_01h…
@@ -293,7 +288,6 @@ def logs(
 def cancel(job_ids: options.JobIds) -> None:
     """Cancel jobs. Running jobs are stopped with all their processes.
 
-    \b
     Examples:
       pool cancel last
       pool jobs cancel job_01h…
@@ -308,11 +302,10 @@ def cancel(job_ids: options.JobIds) -> None:
 def resubmit(
     job_id: options.JobId,
     *,
-    today: Annotated[bool, typer.Option("--today", help="Use current prices instead of the original limits.")] = False,
+    today: Annotated[bool, Option("--today", help="Use current prices instead of the original limits.")] = False,
 ) -> None:
     """Resubmit a job as a new one, with the same spec, arguments, verification and limits, outside any group.
 
-    \b
     Examples:
       pool jobs resubmit job_01h…
       pool jobs wait $(pool jobs resubmit job_01h…)
@@ -325,7 +318,6 @@ def resubmit(
 def why(job_id: options.JobId) -> None:
     """Explain the state of a job, and the smallest change that would let it start.
 
-    \b
     Examples:
       pool jobs why job_01h…
     """
@@ -348,14 +340,13 @@ def print_why(answer: WhyView) -> None:
 def wait(
     job_ids: options.JobIds,
     *,
-    timeout: Annotated[str | None, typer.Option(help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
+    timeout: Annotated[str | None, Option(help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Show a desktop or terminal notification when they finish.")
+        bool, Option("--notify", help="Show a desktop or terminal notification when they finish.")
     ] = False,
 ) -> None:
     """Wait for jobs to finish. Exits with 1 if one of them did not succeed.
 
-    \b
     Examples:
       pool jobs wait job_01h… job_02k… --timeout 10m
       pool jobs wait job_01h… --notify
@@ -374,13 +365,10 @@ def wait(
 
 @app.command()
 def result(
-    job_id: options.JobId,
-    *,
-    out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None,
+    job_id: options.JobId, *, out: Annotated[Path | None, Option(help="Download the outputs into this folder.")] = None
 ) -> None:
     """Print the result of a finished job (its return value), and list or download its outputs.
 
-    \b
     Examples:
       pool jobs result job_01h…
       pool jobs result job_01h… --out results

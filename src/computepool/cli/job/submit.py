@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 from typer.models import CommandInfo
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Similarity, from 0 to 1, above which an option counts as a misspelling of another.
 _SIMILAR = 0.75
-_Script = Annotated[Path | None, typer.Argument(metavar="FILE", help="Script; its arguments follow, or come after --.")]
+_Script = Annotated[Path | None, Argument(metavar="FILE", help="Script; its arguments follow, or come after --.")]
 
 
 class SubmitCommand(TyperCommand):
@@ -66,19 +67,19 @@ def submit(
     file: _Script = None,
     *,
     slices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
+        int | None, Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one.")
+        str | None, Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one.")
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Unique key within the group, such as seed-7.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job and show its output.")] = False,
+    key: Annotated[str | None, Option(metavar="KEY", help="Unique key within the group, such as seed-7.")] = None,
+    wait: Annotated[bool, Option("--wait/--no-wait", help="Wait for the job and show its output.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
+        Path | None, Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
     ] = None,
-    ask: Annotated[bool, typer.Option("--quote", help="Show the price, and submit nothing.")] = False,
+    ask: Annotated[bool, Option("--quote", help="Show the price, and submit nothing.")] = False,
     impossible: Annotated[
-        str, typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
+        str, Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
     ] = "queue",
     given: JobOptions,
 ) -> None:
@@ -86,7 +87,6 @@ def submit(
 
     Without --wait, prints the job's ID and returns. With --wait, shows the price, the output, and the final cost.
 
-    \b
     Examples:
       pool submit examples/hello.py --wait
       pool submit train.py --epochs 3 --wait
@@ -128,14 +128,11 @@ def quote(
     ctx: typer.Context,
     file: _Script = None,
     *,
-    slices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")
-    ] = None,
+    slices: Annotated[int | None, Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")] = None,
     given: JobOptions,
 ) -> None:
     """Show what a job would cost and when it would finish, without submitting it. Takes the options of `pool submit`.
 
-    \b
     Examples:
       pool quote train.py --vram 16 --timeout 2h --max-price 40
       pool quote --cores 4 --slices 100 --budget 250 -- ffmpeg -i in.mp4 outputs/out.webm

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import JobId, open_pool
@@ -20,13 +21,11 @@ def receipt(
     job_id: JobId,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
+        Path | None, Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output.")
     ] = None,
 ) -> None:
     """Download the signed receipt of a paid job.
 
-    \b
     Examples:
       pool jobs receipt job_01h… -o receipt.json
       pool jobs receipt job_01h… | pool verify -
@@ -45,17 +44,16 @@ def receipt(
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Receipt; - for standard input.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Receipt; - for standard input.")],
     *,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in.")
+        str | None, Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in.")
     ] = None,
 ) -> None:
     """Verify a receipt offline: its signature, arithmetic and ledger rows.
 
     Exits with 1 if a check fails, or if the hub's key is unknown: anyone can sign with a key of their own.
 
-    \b
     Examples:
       pool verify receipt.json
       pool verify receipt.json --key 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.hub import check_port
@@ -69,13 +69,12 @@ _OPTIONS = {
 @accepts(given=collects(_OPTIONS)(dict), node=start_arguments)
 def host(
     *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Host name. Default: the machine's name.")] = None,
+    name: Annotated[str | None, Option(metavar="NAME", help="Host name. Default: the machine's name.")] = None,
     given: dict[str, Any],
     code: Annotated[
-        str | None,
-        typer.Option(metavar="CODE", envvar=CODE_ENV, help="Join code printed by the first host; needed once."),
+        str | None, Option(metavar="CODE", envvar=CODE_ENV, help="Join code printed by the first host; needed once.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder. Default: one per host name.")] = None,
+    data: Annotated[Path | None, Option(metavar="DIR", help="Data folder. Default: one per host name.")] = None,
     yes: Yes = False,
     node: list[str],
 ) -> None:
@@ -86,7 +85,6 @@ def host(
     If this machine is signed in to the hub (`pool login`), --peer needs no code and no mesh version.
     A host that was started before keeps its settings and needs no code. --json prints one document when it is ready.
 
-    \b
     Examples:
       pool host --name laptop --bind-public auto --mesh-version analysis --tag laptop
       pool host --name linux-a --peer http://laptop:8765 --code CODE --mesh-version analysis \\

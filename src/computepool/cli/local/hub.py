@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.children import watch_parent
@@ -27,10 +28,10 @@ app.add_typer(keys, name="keys")
 
 def hub_settings(
     *,
-    host: Annotated[str | None, typer.Option(help="The hub's address; 0.0.0.0 listens on all interfaces.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The hub's port.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
-    public_url: Annotated[str | None, typer.Option(help="URL at which others reach this hub.")] = None,
+    host: Annotated[str | None, Option(help="The hub's address; 0.0.0.0 listens on all interfaces.")] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="The hub's port.")] = None,
+    data: Annotated[Path | None, Option(help="Base folder for data.")] = None,
+    public_url: Annotated[str | None, Option(help="URL at which others reach this hub.")] = None,
 ) -> Settings:
     """The hub's settings. Options take precedence over COMPUTEPOOL_… variables."""
     settings = _hub_module("settings")
@@ -58,11 +59,10 @@ def _wrong_setting(error: Any, settings: Any) -> Exception:
 @app.command()
 @accepts(settings=hub_settings)
 def start(
-    *, announce: Annotated[int | None, typer.Option(hidden=True)] = None, json: LogJson = False, settings: Settings
+    *, announce: Annotated[int | None, Option(hidden=True)] = None, json: LogJson = False, settings: Settings
 ) -> None:
     """Run a hub in the foreground. `pool up` starts a hub and a node together.
 
-    \b
     Examples:
       pool hub start --host 0.0.0.0 --port 8000 --public-url http://pool.example:8000
       DATABASE_URL=postgresql://pool@db/pool pool hub start
@@ -89,7 +89,6 @@ def link(*, settings: Settings) -> None:
 
     Open it in a browser, or use it on the command line: pool login LINK
 
-    \b
     Examples:
       pool hub link
     """
@@ -101,14 +100,13 @@ def link(*, settings: Settings) -> None:
 @accepts(settings=hub_settings)
 def check(
     *,
-    deep: Annotated[bool, typer.Option("--deep", help="Also read every artifact and verify its SHA-256.")] = False,
+    deep: Annotated[bool, Option("--deep", help="Also read every artifact and verify its SHA-256.")] = False,
     settings: Settings,
 ) -> None:
     """Check the consistency of the hub's database and files. Exits with 1 if a check fails.
 
     The hub can keep running during the check.
 
-    \b
     Examples:
       pool hub check
       pool hub check --deep
@@ -127,7 +125,6 @@ def check(
 def list_hub_keys(*, settings: Settings) -> None:
     """List signing keys: current, next and previous ones.
 
-    \b
     Examples:
       pool hub keys list
     """
@@ -142,7 +139,6 @@ def rotate_hub_key(*, settings: Settings) -> None:
     Nodes already know the next key. The previous key is accepted for two more days (COMPUTEPOOL_KEY_OVERLAP_S); then
     its private key is deleted. Keys rotate automatically every 90 days (COMPUTEPOOL_KEY_ROTATION_DAYS).
 
-    \b
     Examples:
       pool hub keys rotate
       DATABASE_URL=postgresql://pool@db/pool pool hub keys rotate

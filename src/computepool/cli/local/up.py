@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.hub import check_port
@@ -32,20 +32,17 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 @accepts(node_options=start_arguments)
 def up(
     *,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the hub.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    node: Annotated[bool, typer.Option("--node/--no-node", help="Also start a node on this machine.")] = True,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the dashboard if there is a display.")
-    ] = True,
+    port: Annotated[int, Option(min=1, max=65535, help="Port of the hub.")] = 8000,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
+    data: Annotated[Path | None, Option(help="Data folder.")] = None,
+    node: Annotated[bool, Option("--node/--no-node", help="Also start a node on this machine.")] = True,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Open the dashboard if there is a display.")] = True,
     node_options: list[str],
 ) -> None:
     """Start a hub and one node on this machine. Ctrl-C stops both.
 
     Needs no other service. Data is stored in SQLite, in $COMPUTEPOOL_DATA, /var/lib/computepool or your home folder.
 
-    \b
     Examples:
       pool up
       pool up --port 9000 --data ./pool-data

@@ -19,7 +19,6 @@ app = typer.Typer()
 def cache(context: typer.Context, *, data: Data = None) -> None:
     """Show what the node on this machine has cached.
 
-    \b
     Examples:
       pool node cache
       pool node cache clear
@@ -37,7 +36,6 @@ def cache(context: typer.Context, *, data: Data = None) -> None:
 def clear(*, data: Data = None) -> None:
     """Remove cached inputs and packages that no running job uses. Later jobs fetch them again.
 
-    \b
     Examples:
       pool node cache clear
     """

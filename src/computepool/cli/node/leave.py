@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.local_pool import status_line
@@ -29,7 +29,7 @@ _MONTH_DAYS = 30
 def leave(
     *,
     now: Annotated[
-        bool, typer.Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere.")
+        bool, Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere.")
     ] = False,
     data: Data = None,
     yes: Yes = False,
@@ -39,7 +39,6 @@ def leave(
     Its earnings stay in the owner's account. Its cache and delivered results stay on disk. It can return only as a new
     node, with a new code.
 
-    \b
     Examples:
       pool node leave
       pool node leave --now --yes
@@ -109,7 +108,6 @@ def revoke(node: NodeName, *, yes: Yes = False) -> None:
 
     For a machine that is lost, sold or stolen. It can return only as a new node, with a new code.
 
-    \b
     Examples:
       pool node revoke studio-3
       pool node revoke studio-3 --yes --json

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.account.market import floor_words
@@ -45,16 +46,14 @@ _NOTES = {
     "draining": "takes no new jobs, and stops when the last one finishes",
 }
 app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
-Node = Annotated[
-    str | None, typer.Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")
-]
+Node = Annotated[str | None, Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")]
 
 
 @app.command()
 @accepts(given=node_options.node_fields, where=node_options.enrolment)
 def start(
     *,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the full log instead of a summary.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Show the full log instead of a summary.")] = False,
     json: LogJson = False,
     given: dict[str, Any],
     where: dict[str, Any],
@@ -63,7 +62,6 @@ def start(
 
     Options are saved in the node's folder and apply to later starts. A pause also persists.
 
-    \b
     Examples:
       pool node start --hub http://pool.example:8000 --code ABCD-…
       pool node start --cores 4 --ram 8GB --no-gpus --tag studio --property site=lab-7
@@ -88,7 +86,6 @@ def start(
 def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Enrol this machine at a hub with a one-time code, without starting the node.
 
-    \b
     Examples:
       pool node enroll --hub http://pool.example:8000 --code ABCD-…
     """
@@ -119,7 +116,6 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
 def status(*, data: Data = None) -> None:
     """Show the status of the node on this machine.
 
-    \b
     Examples:
       pool node status
     """
@@ -130,7 +126,6 @@ def status(*, data: Data = None) -> None:
 def pause(node: Node = None, *, data: Data = None) -> None:
     """Stop taking new jobs. Running jobs continue.
 
-    \b
     Examples:
       pool node pause
       pool node pause studio-3
@@ -142,7 +137,6 @@ def pause(node: Node = None, *, data: Data = None) -> None:
 def resume(node: Node = None, *, data: Data = None) -> None:
     """Take jobs again after a pause.
 
-    \b
     Examples:
       pool node resume
     """
@@ -153,7 +147,6 @@ def resume(node: Node = None, *, data: Data = None) -> None:
 def drain(node: Node = None, *, data: Data = None) -> None:
     """Stop taking new jobs, and stop the node when the last one finishes.
 
-    \b
     Examples:
       pool node drain
     """
@@ -166,7 +159,6 @@ def rekey(*, data: Data = None) -> None:
 
     If the key may have been stolen, revoke the node (`pool node revoke NODE`) and enrol it again.
 
-    \b
     Examples:
       pool node rekey
     """
@@ -184,7 +176,6 @@ def rekey(*, data: Data = None) -> None:
 def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Check whether this machine can run a node, and suggest fixes.
 
-    \b
     Examples:
       pool node doctor
     """
@@ -204,7 +195,6 @@ def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
 def show(node: Node = None, *, data: Data = None) -> None:
     """Show a node: resources, benchmarks, current work and reputation.
 
-    \b
     Examples:
       pool node show
       pool node show studio-3 --json
@@ -288,7 +278,6 @@ def _violations(known: ReputationView) -> str:
 def why(node: Node = None, *, data: Data = None) -> None:
     """Explain why a node gets no jobs, or which jobs it gets.
 
-    \b
     Examples:
       pool node why
       pool node why studio-3

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.cli.options import Data
@@ -18,20 +19,19 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 Add = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--runtime-add",
         metavar="PATH",
         help="Program, or file or folder below /usr or /opt, to make visible to jobs; repeatable.",
     ),
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE.tar", help="Tar file of a runtime.")]
+File = Annotated[Path, Argument(metavar="FILE.tar", help="Tar file of a runtime.")]
 
 
 @app.command()
 def show(*, add: Add = None, data: Data = None) -> None:
     """Show the runtime of this machine; build it if needed.
 
-    \b
     Examples:
       pool node runtime show
     """
@@ -44,7 +44,6 @@ def show(*, add: Add = None, data: Data = None) -> None:
 def export(file: File, *, add: Add = None, data: Data = None) -> None:
     """Write the runtime to a tar file, for `pool node runtime import` on other machines.
 
-    \b
     Examples:
       pool node runtime export runtime.tar
     """
@@ -62,7 +61,6 @@ def import_(file: File, *, data: Data = None) -> None:
 
     Jobs use it from the next start of the node, until `pool node runtime reset`.
 
-    \b
     Examples:
       pool node runtime import runtime.tar
     """
@@ -82,7 +80,6 @@ def import_(file: File, *, data: Data = None) -> None:
 def reset(*, data: Data = None) -> None:
     """Return to the runtime that is built from this machine's own files.
 
-    \b
     Examples:
       pool node runtime reset
     """
