@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,24 +45,21 @@ def balance(ctx: typer.Context) -> None:
 def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
     if have.economy == "none":
         return [("credits", "jobs are free in this pool")]
-    upcoming = ""
+    upcoming = unconfirmed = ""
     if have.matures_at_ms is not None:
         when = output.span(have.matures_at_ms - now_ms())
         upcoming = f"{format_credits(have.matures_next)} of it in {when}"
+    if have.unconfirmed:
+        amount = format_credits(have.unconfirmed)
+        unconfirmed = f"{amount} of the maturing credits are held until another owner's node confirms the results"
     return [
         ("available", format_credits(have.available)),
         ("withdrawable", format_credits(have.withdrawable) if have.economy == "market" else None),
         ("held", format_credits(have.held)),
         ("maturing", format_credits(have.maturing)),
         ("next", upcoming),
-        ("unconfirmed", _unconfirmed_note(have.unconfirmed)),
+        ("unconfirmed", unconfirmed),
     ]
-
-
-def _unconfirmed_note(amount: int) -> str | None:
-    if not amount:
-        return None
-    return f"{format_credits(amount)} of the maturing credits are held until another owner's node confirms the results"
 
 
 @collects(
@@ -108,20 +107,17 @@ def statement(
 
 
 def _entry(entry: Entry) -> tuple[output.Cell, ...]:
+    change = entry.available_change
     return (
         entry.seq,
         output.moment(entry.at_ms),
         entry.kind,
         format_credits(entry.amount),
-        _with_sign(entry.available_change),
+        f"{'+' if change > 0 else ''}{format_credits(change)}" if change else "",
         entry.source,
         entry.target,
         entry.text,
     )
-
-
-def _with_sign(amount: int) -> str:
-    return f"+{format_credits(amount)}" if amount > 0 else format_credits(amount) if amount else ""
 
 
 def _sums(filters: dict[str, Any]) -> None:
@@ -134,8 +130,6 @@ def _sums(filters: dict[str, Any]) -> None:
 
 
 def _export(file: Path, filters: dict[str, Any]) -> None:
-    import sys
-
     parts = open_pool().credits.export(**filters)
     if str(file) == "-":
         for part in parts:
@@ -149,8 +143,6 @@ def _export(file: Path, filters: dict[str, Any]) -> None:
 
 def _moment(text: str, *, what: str) -> int:
     """The time in ms of a duration ago, or of a local date or time."""
-    from datetime import datetime
-
     try:
         return max(0, now_ms() - round(seconds(text.removesuffix("ago"), what=what) * 1000))
     except BadRequest:

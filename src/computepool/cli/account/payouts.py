@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -219,7 +221,6 @@ def mark_failed(
     _show(open_pool().payouts.mark_failed(payout_id, reason))
 
 
-# ------------------------------------------------------------ output
 def _show(payout: PayoutView) -> None:
     output.show_fields(
         payout,
@@ -246,7 +247,4 @@ def _full_target(payout: PayoutView) -> str:
 
 
 def _rows(text: str) -> list[dict[str, str]]:
-    import csv
-    import io
-
     return list(csv.DictReader(io.StringIO(text, newline="")))

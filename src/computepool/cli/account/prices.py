@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from computepool.cli import output
-from computepool.cli.options import open_pool
+from computepool.cli.options import open_pool, pairs
 from computepool.core.errors import BadRequest
 from computepool.core.money import bills
 from computepool.core.money.money import format_credits
@@ -137,28 +137,21 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _rates(given: list[str] | None, *, what: str) -> dict[str, int]:
-    from computepool.cli.options import pairs
-
-    return {name.lower(): _hundredths(text, what=what) for name, text in pairs(given, what=what).items()}
-
-
-def _hundredths(text: str, *, what: str) -> int:
-    number = _fixed_point(text, digits=4, decimals=2)
-    if number is None:
-        raise typer.BadParameter(f"{text!r} is not a rate; use a number like 3 or 0.75.", param_hint=what)
-    return number
+    found = {}
+    for name, text in pairs(given, what=what).items():
+        problem = f"{text!r} is not a rate; use a number like 3 or 0.75."
+        found[name.lower()] = _fixed_point(text, digits=4, decimals=2, problem=problem, what=what)
+    return found
 
 
 def _ppm(text: str) -> int:
-    number = _fixed_point(text.strip().removesuffix("%").strip(), digits=2, decimals=4)
-    if number is None:
-        raise typer.BadParameter(f"{text!r} is not a percentage; use a value like 20%.", param_hint="--fee")
-    return number
+    problem = f"{text!r} is not a percentage; use a value like 20%."
+    return _fixed_point(text.strip().removesuffix("%").strip(), digits=2, decimals=4, problem=problem, what="--fee")
 
 
-def _fixed_point(text: str, *, digits: int, decimals: int) -> int | None:
-    """The number times 10 to the power of `decimals`; None if the text is not such a number."""
+def _fixed_point(text: str, *, digits: int, decimals: int, problem: str, what: str) -> int:
+    """The number times 10 to the power of `decimals`."""
     whole, _, part = text.partition(".")
     if not (whole.isdecimal() and (part.isdecimal() or not part) and len(whole) <= digits and len(part) <= decimals):
-        return None
+        raise typer.BadParameter(problem, param_hint=what)
     return int(whole + part.ljust(decimals, "0"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,8 +45,6 @@ def add(
 
 
 def _check_events(names: Sequence[str]) -> None:
-    from difflib import get_close_matches
-
     from computepool.protocol.webhooks import EVENTS
 
     for name in names:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -230,7 +230,7 @@ def register(
         raise BadRequest("Specify keys, or a file with --file: pool group register GROUP KEY…")
     pool = open_pool()
     collector = pool.groups.collector(pool.groups.find_or_create(group))
-    metadata: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
+    metadata = pairs(meta, what="--meta") or None
     added = collector.register_jobs(dict.fromkeys(requested, metadata))
     known = len(set(requested)) - added
     were = "was" if known == 1 else "were"
@@ -322,18 +322,14 @@ def fetch(
       pool group fetch sweep ./results
       cd results && sha256sum -c manifest.txt
     """
-    from computepool.sdk.files.fetching import Fetched, fetch_group
+    from computepool.sdk.files.fetching import fetch_group
     from computepool.sdk.jobs.progress_bar import Bar
 
     pool = open_pool(retry_for=WATCH_RETRY_FOR_S)
     view = pool.groups.find(group)
     bar = Bar("fetching", total=None, show=False if output.as_json() else None)
-
-    def progress(_: Fetched) -> None:
-        bar.add(1)
-
     with note_if_interrupted(f"Downloaded files are kept. Resume: pool group fetch {view.id} {folder}"), bar:
-        found = fetch_group(pool, view.id, folder, progress=progress)
+        found = fetch_group(pool, view.id, folder, progress=lambda _: bar.add(1))
     pending, lost = found.summary.pending, len(found.missing)
     are = "is" if pending == 1 else "are"
     later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."

@@ -276,11 +276,8 @@ def logs(
     from computepool.cli.job.logs import print_logs
 
     pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S if follow else options.RETRY_FOR_S)
-    with (
-        options.note_if_interrupted(f"The job keeps running. Stop it: pool jobs cancel {job_id}")
-        if follow
-        else nullcontext()
-    ):
+    stop = f"The job keeps running. Stop it: pool jobs cancel {job_id}"
+    with options.note_if_interrupted(stop) if follow else nullcontext():
         print_logs(pool, job_id, follow=follow)
 
 

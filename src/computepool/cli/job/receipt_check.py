@@ -42,9 +42,6 @@ def _runs(receipt: Receipt) -> list[ReceiptRun]:
     return [receipt, *receipt.confirmed_by, *receipt.continued_from]
 
 
-# the signature
-
-
 def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str, str]) -> Iterator[ReceiptCheck]:
     try:
         signed = receipts.is_signed(document, receipt.key)
@@ -62,9 +59,6 @@ def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str,
             "That key is a known key of the hub.",
             "That key is not a known key of the hub: somebody else may have made this receipt.",
         )
-
-
-# the price
 
 
 def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
@@ -97,9 +91,6 @@ def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     )
 
 
-# time
-
-
 def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     times = [run.leased_at_ms, run.started_at_ms, run.finished_at_ms]
     if run.billed_ms:  # if two hubs with different clocks lease and accept, nothing is billed
@@ -121,9 +112,6 @@ def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
         f"Attempt {number} of the job was paid for.",
         "The attempt is not the job's.",
     )
-
-
-# amounts
 
 
 def _amounts(_: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
@@ -164,9 +152,6 @@ def _refund(receipt: Receipt) -> Iterator[ReceiptCheck]:
             "than the time limit allows.",
             f"All attempts together were billed {bills.seconds(billed)}, above the time limit.",
         )
-
-
-# the ledger
 
 
 def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:

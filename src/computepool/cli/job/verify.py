@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,8 +89,6 @@ def _conclude(good: bool, *, known: bool) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     """The receipt in this file; BadRequest if it is something else."""
-    import sys
-
     from pydantic import ValidationError
 
     from computepool.protocol.money.receipts import SignedReceipt

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json as jsonlib
 import os
+import platform
 import re
 import shlex
 import sys
@@ -17,7 +19,7 @@ from computepool.cli import output
 from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node import codes
-from computepool.cli.node.options import CODE_ENV, start_arguments
+from computepool.cli.node.options import CODE_ENV, call_agent, start_arguments
 from computepool.cli.options import RETRY_FOR_S, Yes, accepts, collects, confirm, option
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, Unavailable
 from computepool.protocol.local_address import outgoing_address, url_of
@@ -190,10 +192,8 @@ def _probe(peer: str) -> str:
 
 
 def _is_connected(base: Path) -> bool:
-    from computepool.agent.owner import control
-
     try:
-        return bool(control.call(node_folder(base), "status")["connected"])
+        return bool(call_agent(base, "status")["connected"])
     except ComputePoolError:
         return False
 
@@ -252,8 +252,6 @@ def _confirm_changes(before: HostConfig, config: HostConfig) -> None:
 
 # ------------------------------------------------------------ names and addresses
 def _host_name(name: str | None) -> str:
-    import platform
-
     chosen = name or platform.node().split(".")[0] or "host"
     if not _NAME.fullmatch(chosen):
         raise BadRequest(
@@ -276,8 +274,6 @@ def _address(bind_public: str) -> str:
 
 
 def _is_ip(address: str) -> bool:
-    import ipaddress
-
     try:
         ipaddress.ip_address(address)
     except ValueError:
@@ -285,7 +281,6 @@ def _is_ip(address: str) -> bool:
     return True
 
 
-# ------------------------------------------------------------ output
 def _version_text(config: HostConfig) -> str:
     return f" (mesh version {config.mesh_version})" if config.mesh_version else ""
 

@@ -147,10 +147,10 @@ def rotate_hub_key(*, settings: Settings) -> None:
 
 
 def _show_keys(found: list[dict[str, Any]]) -> None:
-    def when(at_ms: int | None) -> str:
-        return "" if at_ms is None else output.moment(at_ms)
-
-    rows = [(k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found]
+    rows = [
+        (k["kid"], k["state"], output.moment(k["starts_at_ms"]), output.moment(k["ends_at_ms"]), k["public_key"])
+        for k in found
+    ]
     output.show_table(found, ("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys.")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from computepool.cli import output
+from computepool.cli.node.options import call_agent
 from computepool.cli.options import Data
 from computepool.core.errors import Unavailable
 from computepool.sdk.client.config import node_folder
@@ -40,13 +41,12 @@ def clear(*, data: Data = None) -> None:
       pool node cache clear
     """
     from computepool.agent import main
-    from computepool.agent.owner import control
     from computepool.agent.storage import cache_usage
 
     folder = node_folder(data)
     before = _size(folder)
     try:
-        control.call(folder, "clear_cache")
+        call_agent(data, "clear_cache")
     except Unavailable:
         if folder.exists():
             with main.only_agent(folder):

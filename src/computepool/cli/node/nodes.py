@@ -92,7 +92,6 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     from computepool.agent import main
     from computepool.agent.clock import AgentClock
     from computepool.agent.config import prepare_data_dir
-    from computepool.agent.hub_link import identity
     from computepool.agent.owner import saved_options
 
     config = node_options.config_of(given, **where)
@@ -100,7 +99,7 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
         raise BadRequest("Pass a one-time code with --code CODE. Create one: pool node code")
     node_options.note_saved_options(config)
     prepare_data_dir(config.data_dir)
-    if identity.load(config.identity_path) is not None:
+    if node_options.load_identity(config.data_dir) is not None:
         raise Conflict(f"This machine is already enrolled ({config.identity_path}). Start it: pool node start")
     machine = main.inspect(config)
     made = node_options.ask_hub(config, lambda client: main.enrol(config, machine.profile, client, clock=AgentClock()))
@@ -162,9 +161,7 @@ def rekey(*, data: Data = None) -> None:
     Examples:
       pool node rekey
     """
-    from computepool.agent.owner.control import call
-
-    reply = call(node_folder(data), "rekey")
+    reply = node_options.call_agent(data, "rekey")
     output.show(
         reply,
         f"{reply['node_id']} has a new key; the old one works until {output.moment(reply['old_accepted_until_ms'])}.",
@@ -302,16 +299,14 @@ def _change(word: str, node: str | None, data: Path | None) -> None:
 
 
 def _local(word: str, data: Path | None) -> None:
-    from computepool.agent.owner import control
-
-    answer = control.call(node_folder(data), word)
+    answer = node_options.call_agent(data, word)
     output.show_fields(answer, _status_fields(answer))
 
 
 def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
     """The agent's status as fields; omits values that are normal."""
     running = [f"{job['name'] or job['job_id']} ({output.span(job['ran_s'] * 1000)})" for job in status["running"]]
-    unreported = status["unreported"]
+    unreported, free = status["unreported"], output.ranges(status["cpus_free"])
     return [
         ("node", f"{status['name']} ({status['node_id']})"),
         ("owner", status.get("owner_name") or short_account(status["owner"])),
@@ -320,7 +315,7 @@ def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
         ("hub", _hub(status)),
         ("sandbox", f"{status['level']}: {Level.parse(status['level']).meaning}"),
         ("network", "for jobs that list hosts to reach" if status["network"] else "none for jobs"),
-        ("CPUs offered", _cpus(status)),
+        ("CPUs offered", f"{output.ranges(status['cpus']) or 'none'} (free: {free or 'none'})"),
         ("not yet reported", pluralize(unreported, "result") if unreported else None),
         (
             "results being delivered",
@@ -347,11 +342,6 @@ def _hub(status: dict[str, Any]) -> str:
     return f"{status['hub']} {contact}{lost}{error}"
 
 
-def _cpus(status: dict[str, Any]) -> str:
-    free = output.ranges(status["cpus_free"])
-    return f"{output.ranges(status['cpus']) or 'none'} (free: {free or 'none'})"
-
-
 def _clock(offset_ms: int) -> str | None:
     """The difference to the hub's clock, if it is a second or more."""
     if abs(offset_ms) < 1_000:
@@ -363,9 +353,7 @@ def id_of(nodes: NodeApi, node: str | None, data: Path | None) -> str:
     """The node that was named, or the one on this machine."""
     if node is not None:
         return nodes.find(node).id
-    from computepool.agent.hub_link import identity
-
-    known = identity.load(node_folder(data) / "identity.json")
+    known = node_options.load_identity(node_folder(data))
     if known is None:
         raise BadRequest("This machine is not enrolled. Specify a node, for example: pool node why NAME")
     return known.node_id

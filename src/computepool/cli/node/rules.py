@@ -8,9 +8,9 @@ from typer import Option
 
 from computepool.cli import output
 from computepool.cli.node.nodes import Node, id_of
+from computepool.cli.node.options import call_agent
 from computepool.cli.options import Data, accepts, collects, open_pool, option
 from computepool.core.words import short_account
-from computepool.sdk.client.config import node_folder
 from computepool.sdk.client.sizes import megabytes
 
 _LISTS = ("allow_submitters", "deny_submitters", "allow_labels", "deny_labels")
@@ -106,9 +106,7 @@ def jobs(*, data: Data = None) -> None:
       pool node jobs
       pool node jobs --json
     """
-    from computepool.agent.owner import control
-
-    status = control.call(node_folder(data), "status")
+    status = call_agent(data, "status")
     running = status["running"]
     columns = (
         "JOB", "NAME", "SUBMITTER", "LABELS", "RAN", "MINUTES", "CORES", "CPUS", "CPU", "RSS", "RAM", "DISK", "GPUS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,9 +36,7 @@ def show(*, add: Add = None, data: Data = None) -> None:
     Examples:
       pool node runtime show
     """
-    from computepool.agent.execution.job_environment import prepare_runtime
-
-    _print(prepare_runtime(_cache(data), add=add or _saved_additions(data)))
+    _print(_prepare(data, add))
 
 
 @app.command()
@@ -47,10 +46,9 @@ def export(file: File, *, add: Add = None, data: Data = None) -> None:
     Examples:
       pool node runtime export runtime.tar
     """
-    from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.sandbox.runtime import archive
 
-    made = prepare_runtime(_cache(data), add=add or _saved_additions(data))
+    made = _prepare(data, add)
     archive.write(made, file)
     _print(made)
 
@@ -83,12 +81,10 @@ def reset(*, data: Data = None) -> None:
     Examples:
       pool node runtime reset
     """
-    from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.sandbox.runtime import runtime
 
-    cache = _cache(data)
-    (runtime.open_store(cache) / runtime.CHOSEN).unlink(missing_ok=True)
-    _print(prepare_runtime(cache, add=_saved_additions(data)))
+    (runtime.open_store(_cache(data)) / runtime.CHOSEN).unlink(missing_ok=True)
+    _print(_prepare(data))
 
 
 def _cache(data: Path | None) -> Path:
@@ -99,12 +95,12 @@ def _cache(data: Path | None) -> Path:
     return folder / "cache"
 
 
-def _saved_additions(data: Path | None) -> tuple[str, ...]:
-    """The additions of the node's last start."""
+def _prepare(data: Path | None, add: Sequence[str] | None = None) -> Runtime:
+    """Build the runtime if needed, by default with the additions of the node's last start."""
+    from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.owner import saved_options
 
-    added: tuple[str, ...] = saved_options.load(node_folder(data)).get("runtime_add", ())
-    return added
+    return prepare_runtime(_cache(data), add=add or saved_options.load(node_folder(data)).get("runtime_add", ()))
 
 
 def _print(made: Runtime) -> None:
