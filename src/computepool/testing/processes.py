@@ -369,10 +369,8 @@ class RealPool:
         return "\n".join(f"--- {one.name}\n{one.log[-3000:]}" for one in self.processes)
 
 
-# inside the new process
-
-
 def _enter(log: str, target: Callable[..., None], *arguments: Any) -> None:
+    """The new process begins here."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(handle, stream)

@@ -139,9 +139,6 @@ def recipient(seal: bool | str | None) -> str | None:
     return file.keys[0].public
 
 
-# opening
-
-
 class CannotOpen(ComputePoolError):
     """The data is sealed and cannot be opened here."""
 
@@ -200,9 +197,6 @@ def with_error(view: View, job_id: str | None) -> View:
     if job_id is None or view.error is None or not view.error.startswith(sealing.TEXT_PREFIX):
         return view
     return view.model_copy(update={"error": open_text(view.error, About(job_id, sealing.ERROR))})
-
-
-# passphrases
 
 
 def _store_key(key: X25519PrivateKey, passphrase: str) -> StoredKey:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from computepool.core.errors import BadRequest
 from computepool.protocol import sealing
@@ -34,8 +34,10 @@ class JobOutcome:
     _pool: Pool = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, pool: Pool, result: JobResult) -> JobOutcome:
-        return cls(job_id=result.job_id, exit_code=result.exit_code, outputs=tuple(result.outputs), _pool=pool)
+    def of(cls, pool: Pool, result: JobResult, **more: Any) -> Self:
+        """`more`: the fields that a subclass adds."""
+        outputs = tuple(result.outputs)
+        return cls(job_id=result.job_id, exit_code=result.exit_code, outputs=outputs, _pool=pool, **more)
 
     @property
     def output(self) -> str:

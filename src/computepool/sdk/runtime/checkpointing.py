@@ -99,9 +99,6 @@ def restore_into(folder: str | os.PathLike[str]) -> tuple[str, dict[str, Path]] 
     return (source / STATE_FILE).read_text(encoding="utf-8"), placed
 
 
-# communication with the agent
-
-
 def _folder() -> Path | None:
     place = os.environ.get("COMPUTEPOOL_CHECKPOINT")
     return Path(place) if place else None
