@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from computepool.core.errors import Conflict
-from computepool.core.jobs.lifecycle import JobKind
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, closer
 from computepool.sdk.client.config import hub_url, load_config
 from computepool.sdk.client.transport import PAGE_MAX, RETRY_FOR_S, WAIT_MS, Transport
@@ -25,7 +24,6 @@ from computepool.sdk.client.transport import PAGE_MAX, RETRY_FOR_S, WAIT_MS, Tra
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, EventView
     from computepool.protocol.jobs.groups import GroupRequest
-    from computepool.protocol.jobs.jobs import JobResult
     from computepool.protocol.money.credits import QuoteView
     from computepool.sdk.classes.compute_job import ComputeJobState
     from computepool.sdk.classes.job_classes import JobClass
@@ -287,19 +285,11 @@ class Pool:
 
     def future(self, job_id: str, *, allow_pickle: bool = False) -> JobFuture:
         """Attach to a job submitted by this process or another one."""
-        from computepool.sdk.classes.job_classes import JobReport
         from computepool.sdk.jobs.futures import follow_single_job
-        from computepool.sdk.jobs.outcome import JobOutcome, read_value
+        from computepool.sdk.jobs.outcome import ResultReader
 
         job = self.jobs.get(job_id)
-
-        def read(result: JobResult) -> Any:
-            if job.kind is JobKind.FUNCTION:
-                return read_value(self, result, allow_pickle=allow_pickle)
-            if job.kind is JobKind.CLASS:
-                return JobReport.read(self, result, allow_pickle=allow_pickle)
-            return JobOutcome.of(self, result)
-
+        read = ResultReader(self, job.kind, allow_pickle)
         if job.group_id is None:
             return follow_single_job(self, job_id, read)
         session = self.session(job.group_id)

@@ -15,6 +15,7 @@ from computepool.core.errors import BadRequest
 from computepool.core.money import bills
 from computepool.core.money.money import format_credits
 from computepool.sdk.client.amounts import microcredits
+from computepool.sdk.client.config import readable_file
 
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import PriceTableView
@@ -126,8 +127,6 @@ def _editable(whole: dict[str, Any]) -> dict[str, Any]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     """The table of a file, based on the version that it was printed from."""
-    from computepool.sdk.jobs.options import readable_file
-
     try:
         return _editable(json_text.loads(readable_file(file, what="--file").read_text()))
     except KeyError as error:

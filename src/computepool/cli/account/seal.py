@@ -11,6 +11,7 @@ from typer import Argument, Option
 from computepool.cli import output
 from computepool.cli.options import ask_passphrase
 from computepool.core.errors import BadRequest
+from computepool.sdk.client.config import readable_file
 from computepool.sdk.files import sealing
 
 app = typer.Typer(no_args_is_help=True)
@@ -94,8 +95,6 @@ def import_keys(file: Annotated[Path, Argument(metavar="FILE", help="Output of `
     Examples:
       pool seal import my-seal-keys.json
     """
-    from computepool.sdk.jobs.options import readable_file
-
     kept = sealing.add(readable_file(file).read_text())
     output.show(
         {"keys": [key.fingerprint for key in kept.keys]},
@@ -116,8 +115,6 @@ def open_files(
       pool seal open model.bin --out model.plain
       pool seal open home/*/files/* --in-place
     """
-    from computepool.sdk.jobs.options import readable_file
-
     sealing.ask_passphrase[:] = [ask_passphrase]
     if (out is None) is not in_place:
         raise typer.BadParameter("pass either --out PATH or --in-place.")

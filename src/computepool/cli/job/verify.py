@@ -13,7 +13,7 @@ from typer import Argument, Option
 from computepool.cli import output
 from computepool.cli.options import JobId, open_pool
 from computepool.core.errors import BadRequest
-from computepool.sdk.client.config import load_config, save_hub_keys, stored_hub_keys
+from computepool.sdk.client.config import load_config, readable_file, save_hub_keys, stored_hub_keys
 
 _SIZE_MAX = 1024 * 1024
 
@@ -93,7 +93,6 @@ def _read(file: Path) -> dict[str, Any]:
 
     from computepool.protocol.money.receipts import SignedReceipt
     from computepool.protocol.tokens import unique_fields
-    from computepool.sdk.jobs.options import readable_file
 
     try:
         if str(file) == "-":

@@ -18,6 +18,7 @@ from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, s
 from computepool.cli.node.options import start_arguments
 from computepool.cli.options import accepts
 from computepool.core.words import cores
+from computepool.protocol.local_address import url_of
 from computepool.sdk.client.config import data_folder, open_private
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _PAGE = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0;url={link}"><title>ComputePool</title><a href="{link}">Open the dashboard</a>
 """
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @accepts(node_options=start_arguments)
@@ -59,8 +60,7 @@ def up(
 
 def _start(machine: LocalPool, *, host: str, port: int, node_options: list[str] | None) -> str:
     """Returns the sign-in link. `node_options`: None starts no node."""
-    shown = host if ":" not in host else f"[{host}]"
-    url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
+    url = url_of(_WILDCARDS.get(host, host), port)
     ready = False
     with status_line("Starting the hub") as update:
         secrets = machine.start_hub(host, port)
