@@ -341,18 +341,16 @@ class RealPool:
         if not agent.alive:
             raise RuntimeError(f"{agent.name} ended with {agent.exit_code}:\n{agent.log[-4000:]}")
 
-    def client(self, url: str = "") -> Pool:
-        """A client that is signed in as the admin, by default at the first hub."""
-        client = connect(url or self.hubs[0].url, self.admin_key, retry_for=60)
+    def client(self, url: str = "", *, key: str = "") -> Pool:
+        """A client that is signed in, by default as the admin at the first hub."""
+        client = connect(url or self.hubs[0].url, key or self.admin_key, retry_for=60)
         self._clients.append(client)
         return client
 
     def account(self, name: str, *roles: str) -> Pool:
         admin = self.client()
         made = admin.accounts.create(name, roles=roles)
-        client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, retry_for=60)
-        self._clients.append(client)
-        return client
+        return self.client(key=admin.keys.create("test", account_id=made.id).key)
 
     def shared_folder(self, name: str) -> Path:
         """A new folder in which jobs of every user may write."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from computepool.protocol.money.payouts import PayoutView
 
 app = typer.Typer()
+Reason = Annotated[str, Option(metavar="WORDS", help="Reason, shown to the account holder.")]
 PayoutId = Annotated[str, Argument(metavar="ID", help="Payout ID.")]
 
 
@@ -155,9 +156,7 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False) -> None:
 
 
 @app.command("reject")
-def reject_payout(
-    payout_id: PayoutId, *, reason: Annotated[str, Option(metavar="WORDS", help="Reason, shown to the account holder.")]
-) -> None:
+def reject_payout(payout_id: PayoutId, *, reason: Reason) -> None:
     """Reject a payout that was not sent to the bank yet, and return the credits (admin only).
 
     Examples:
@@ -205,12 +204,7 @@ def mark_paid(
 
 
 @app.command("mark-failed")
-def mark_failed(
-    payout_id: PayoutId,
-    *,
-    reason: Annotated[str, Option(metavar="WORDS", help="Reason, shown to the account holder.")],
-    yes: Yes = False,
-) -> None:
+def mark_failed(payout_id: PayoutId, *, reason: Reason, yes: Yes = False) -> None:
     """Record that the bank did not and will not pay a payout, and return the credits (admin only).
 
     Examples:

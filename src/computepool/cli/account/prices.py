@@ -114,7 +114,9 @@ def set_prices(
     if payout_min is not None:
         table["payout_min"] = microcredits(payout_min, what="--payout-min")
     if fee is not None:
-        table["fee_ppm"] = _ppm(fee)
+        problem = f"{fee!r} is not a percentage; use a value like 20%."
+        percent = fee.strip().removesuffix("%").strip()
+        table["fee_ppm"] = _fixed_point(percent, digits=2, decimals=4, problem=problem, what="--fee")
     table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
     table["regions"] = {**table["regions"], **_rates(region, what="--region")}
     changed = prices.change(validate(PricesRequest, **table))
@@ -141,11 +143,6 @@ def _rates(given: list[str] | None, *, what: str) -> dict[str, int]:
         problem = f"{text!r} is not a rate; use a number like 3 or 0.75."
         found[name.lower()] = _fixed_point(text, digits=4, decimals=2, problem=problem, what=what)
     return found
-
-
-def _ppm(text: str) -> int:
-    problem = f"{text!r} is not a percentage; use a value like 20%."
-    return _fixed_point(text.strip().removesuffix("%").strip(), digits=2, decimals=4, problem=problem, what="--fee")
 
 
 def _fixed_point(text: str, *, digits: int, decimals: int, problem: str, what: str) -> int:
