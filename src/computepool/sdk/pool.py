@@ -107,7 +107,7 @@ class Pool:
         self._by_group: dict[str, GroupSession] = {}
         self._named: dict[str, str] = {}  #: ids of groups
         self._unshared: weakref.WeakSet[GroupSession] = weakref.WeakSet()  #: of maps and executors
-        self._submitters: OrderedDict[object, Submitter] = OrderedDict()
+        self._submitters: OrderedDict[str, Submitter] = OrderedDict()
         weakref.finalize(self, transport.close).atexit = False  # closing twice does no harm
         # A script that submits and ends must not lose what is still queued.
         reference = weakref.ref(self)
@@ -135,7 +135,9 @@ class Pool:
     # ------------------------------------------------------------ work
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """A submitter with these options: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
-        return self._new_submitter(options)
+        from computepool.sdk.jobs.submitter import Submitter
+
+        return Submitter(self, options)
 
     def submit(
         self,
@@ -387,31 +389,17 @@ class Pool:
             return [*shared, *self._by_group.values(), *self._unshared]
 
     def _submitter(self, options: JobOptions) -> Submitter:
-        key = _cache_key(options)
-        if key is None:
-            return self._new_submitter(options)
+        if _UNCACHED_OPTIONS & options.keys() or callable(options.get("compare")):
+            return self.options(**options)
+        key = repr(sorted(options.items()))
         known = self._submitters.get(key)
         if known is None:
-            known = self._new_submitter(options)
+            known = self.options(**options)
             with self._lock:
                 self._submitters[key] = known
                 if len(self._submitters) > SUBMITTERS_MAX:
                     self._submitters.popitem(last=False)
         return known
-
-    def _new_submitter(self, options: JobOptions) -> Submitter:
-        from computepool.sdk.jobs.submitter import Submitter
-
-        return Submitter(self, options)
-
-
-def _cache_key(options: JobOptions) -> object | None:
-    """The options as a cache key, or None if they must not be cached."""
-    if not options:
-        return ()
-    if _UNCACHED_OPTIONS & options.keys() or callable(options.get("compare")):
-        return None
-    return repr(sorted(options.items()))
 
 
 def _stored_key(address: str) -> str | None:

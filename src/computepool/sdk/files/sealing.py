@@ -85,8 +85,8 @@ def as_json(file: KeyFile) -> str:
     return json.dumps(asdict(file), indent=2) + "\n"
 
 
-def save(file: KeyFile, path: Path | None = None) -> Path:
-    return write_private(path or key_path(), as_json(file))
+def save(file: KeyFile) -> None:
+    write_private(key_path(), as_json(file))
 
 
 def init(*, passphrase: str = "", replace_current: bool = False, always: bool | None = None) -> StoredKey:
