@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import AccountName, Limit, OfAccount, accepts, collects, open_pool, option
@@ -18,8 +17,8 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, KeyView
 
-keys = typer.Typer(no_args_is_help=True)
-accounts = typer.Typer(no_args_is_help=True)
+keys = Typer(no_args_is_help=True)
+accounts = Typer(no_args_is_help=True)
 
 
 @keys.command("list")
@@ -125,7 +124,7 @@ def revoke_key(
       pool keys revoke --all                 sign out everywhere else
     """
     if everything == bool(key_ids) or (account is not None and not everything):
-        raise typer.BadParameter("name the keys, or pass --all.")
+        raise BadParameter("name the keys, or pass --all.")
     pool = open_pool()
     if everything:
         ended = pool.keys.revoke_all(account_id=account)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -13,7 +12,7 @@ from computepool.cli.options import open_pool
 if TYPE_CHECKING:
     from computepool.protocol.accounts import ApprovalView
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 _ApprovalId = Annotated[str, Argument(metavar="ID", help="From `pool approvals list`.")]
 
 

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import Limit, OfJob, open_pool
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from computepool.protocol.artifacts import ArtifactRef, StorageView
     from computepool.sdk.files.artifacts import Progress as ProgressCallback
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 Digest = Annotated[str, Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")]
 Timeout = Annotated[
     str, Option(metavar="TIME", help="How long to retry while the hub is unreachable, such as 5 or 10m.")

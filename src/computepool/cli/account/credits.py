@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import JobId, Limit, OfAccount, OfJob, accepts, collects, open_pool, option
@@ -20,7 +19,7 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import CreditsView, Entry
 
-app = typer.Typer()
+app = Typer()
 _KINDS = (
     "hold", "pay", "fee", "refund", "take_back", "mature", "grant", "top_up", "payout_reserve", "payout_paid",
     "payout_return",
@@ -28,7 +27,7 @@ _KINDS = (
 
 
 @app.callback(invoke_without_command=True)
-def balance(ctx: typer.Context) -> None:
+def balance(ctx: Context) -> None:
     """Show your balance: available, held for unfinished jobs, and earned but not matured.
 
     Examples:
@@ -73,7 +72,7 @@ def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
 )
 def _filters(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("kind", _KINDS[0]) not in _KINDS:
-        raise typer.BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
+        raise BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
     moments = {name: _moment(given[name], what=f"--{name[:5]}") for name in ("since_ms", "until_ms") if name in given}
     return given | moments
 
@@ -150,7 +149,7 @@ def _moment(text: str, *, what: str) -> int:
     try:
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what) from None
+        raise BadParameter(f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what) from None
 
 
 @app.command()
@@ -182,7 +181,7 @@ def leaderboard(
       pool credits leaderboard --by hours -n 3
     """
     if by not in ("credits", "hours"):
-        raise typer.BadParameter("credits or hours.", param_hint="--by")
+        raise BadParameter("credits or hours.", param_hint="--by")
     board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
     columns = ("", "RANK", "NAME", "TIME", "JOBS", "CREDITS")
     rows = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
+from typer import BadParameter, Option
 
 from computepool.cli import options, output
 
@@ -53,7 +52,7 @@ def events(
     if newest is None:
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
-        raise typer.BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
+        raise BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
     pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S if follow else options.RETRY_FOR_S)
     for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **given):
         output.show_line(event, _line(event))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -18,7 +17,7 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.money.market import FloorView, NodeEarnings, Sale, ZoneMarket
 
-app = typer.Typer()
+app = Typer()
 _BARS = "▁▂▃▄▅▆▇█"
 _ROWS = 24
 _NODES_MAX = 1_000
@@ -32,7 +31,7 @@ _ANY_TEXT = {"ignore_unknown_options": True}
 
 @app.callback(invoke_without_command=True)
 def market(
-    context: typer.Context,
+    context: Context,
     *,
     depth: Annotated[
         bool, Option("--depth", help="Show the order book: every floor and ceiling with its units.")
@@ -165,7 +164,7 @@ def floor(
 
 def _set_floor(node: str | None, price: str | None, *, default: str | None, clear: bool) -> FloorView:
     if sum((price is not None, default is not None, clear)) > 1 or (node is not None and default is not None):
-        raise typer.BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
+        raise BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
     pool = open_pool()
     if node is not None:
         if price is not None:  # before looking up the node, since a price is easily mistyped

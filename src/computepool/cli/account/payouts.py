@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import Limit, Yes, confirm, open_pool
@@ -19,13 +18,13 @@ from computepool.sdk.client.config import write_private
 if TYPE_CHECKING:
     from computepool.protocol.money.payouts import PayoutView
 
-app = typer.Typer()
+app = Typer()
 Reason = Annotated[str, Option(metavar="WORDS", help="Reason, shown to the account holder.")]
 PayoutId = Annotated[str, Argument(metavar="ID", help="Payout ID.")]
 
 
 @app.callback(invoke_without_command=True)
-def payouts(context: typer.Context) -> None:
+def payouts(context: Context) -> None:
     """Request payouts of earned credits, and approve or record them. Without a command, lists your payouts.
 
     Examples:
@@ -100,13 +99,13 @@ def request_payout(
 
 def _target(*, upi: str | None, bank: str | None, ifsc: str | None, name: str | None) -> dict[str, Any]:
     if (upi is None) == (bank is None):
-        raise typer.BadParameter("Specify one target: --upi ID, or --bank NUMBER --ifsc CODE --name NAME.")
+        raise BadParameter("Specify one target: --upi ID, or --bank NUMBER --ifsc CODE --name NAME.")
     if upi is not None:
         if ifsc is not None or name is not None:
-            raise typer.BadParameter("--ifsc and --name require --bank.")
+            raise BadParameter("--ifsc and --name require --bank.")
         return {"upi": upi}
     if ifsc is None or name is None:
-        raise typer.BadParameter("--bank requires --ifsc and --name.")
+        raise BadParameter("--bank requires --ifsc and --name.")
     return {"bank": {"account_number": bank, "ifsc": ifsc, "name": name}}
 
 

@@ -6,8 +6,7 @@ import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool, pairs
@@ -20,12 +19,12 @@ from computepool.sdk.client.config import readable_file
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import PriceTableView
 
-app = typer.Typer()
+app = Typer()
 _EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
 
 
 @app.callback(invoke_without_command=True)
-def newest(ctx: typer.Context) -> None:
+def newest(ctx: Context) -> None:
     """Show the current price table.
 
     Examples:
@@ -149,5 +148,5 @@ def _fixed_point(text: str, *, digits: int, decimals: int, problem: str, what: s
     """The number times 10 to the power of `decimals`."""
     whole, _, part = text.partition(".")
     if not (whole.isdecimal() and (part.isdecimal() or not part) and len(whole) <= digits and len(part) <= decimals):
-        raise typer.BadParameter(problem, param_hint=what)
+        raise BadParameter(problem, param_hint=what)
     return int(whole + part.ljust(decimals, "0"))

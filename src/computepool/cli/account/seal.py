@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option, Typer, prompt
 
 from computepool.cli import output
 from computepool.cli.options import ask_passphrase
@@ -14,7 +13,7 @@ from computepool.core.errors import BadRequest
 from computepool.sdk.client.config import readable_file
 from computepool.sdk.files import sealing
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 
 
 @app.command("init")
@@ -31,7 +30,7 @@ def init(
       pool seal init --passphrase --always
       pool seal export > my-seal-keys.json
     """
-    words = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True) if passphrase else ""
+    words = prompt("Passphrase", hide_input=True, confirmation_prompt=True) if passphrase else ""
     made = sealing.init(passphrase=words, replace_current=replace, always=True if always else None)
     output.show(
         {"public": made.public, "fingerprint": made.fingerprint, "path": str(sealing.key_path())},
@@ -70,7 +69,7 @@ def always(
       pool seal always on
     """
     if setting not in ("on", "off"):
-        raise typer.BadParameter("use on or off.")
+        raise BadParameter("use on or off.")
     sealing.set_always(setting == "on")
     output.show({"always": setting == "on"}, "")
 
@@ -117,7 +116,7 @@ def open_files(
     """
     sealing.ask_passphrase[:] = [ask_passphrase]
     if (out is None) is not in_place:
-        raise typer.BadParameter("pass either --out PATH or --in-place.")
+        raise BadParameter("pass either --out PATH or --in-place.")
     opened = []
     for file in files:
         source = readable_file(file)

@@ -7,8 +7,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option, prompt
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, open_pool
@@ -91,8 +90,8 @@ def _split(link: str) -> tuple[str, str | None]:
 
 def _ask() -> str:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("pass --code or --key; there is no terminal to prompt on.", param_hint="--key")
-    answer: str = typer.prompt("API key", hide_input=True)
+        raise BadParameter("pass --code or --key; there is no terminal to prompt on.", param_hint="--key")
+    answer: str = prompt("API key", hide_input=True)
     return answer.strip()
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -17,7 +16,7 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.webhooks import WebhookView
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 _Id = Annotated[str, Argument(metavar="ID", help="From `pool webhooks list`.")]
 
 

@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, Limit, note_if_interrupted, open_pool, pairs
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView
     from computepool.sdk import Collector
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 Group = Annotated[str, Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
 _FAILED_MAX = 20  #: failures shown in a summary
 
@@ -171,10 +170,10 @@ def drain(
     except DrainTimeout as late:
         show_summary(late.summary.view)
         output.note(f"Timed out: {late}.")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     show_summary(found.view)
     if found.failed:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
@@ -286,7 +285,7 @@ def _print_reported(key: str, accepted: bool) -> None:
         else:
             output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
     if not accepted:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command("return-home")

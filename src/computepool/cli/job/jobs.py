@@ -6,8 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
+from typer import BadParameter, Exit, Option, Typer
 
 from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
@@ -35,7 +34,7 @@ _COMMANDS = """
     hosts    job.queue:hosts     Preview which nodes would take such a job, in order, and why the others would not.
     usage    job.mesh:usage      Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 """
-app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
+app = Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 
 
 _FILTERS = {
@@ -66,7 +65,7 @@ def list_jobs(
     """
     for name, known in (("kind", list(JobKind)), ("state", list(JobState))):
         if name in given and given[name] not in known:
-            raise typer.BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
+            raise BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
     params = {**given, "all": "false" if mine else None}
     jobs = [
         _unseal_error(job)
@@ -357,7 +356,7 @@ def wait(
         show_notification(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
     output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs))
     if any(job.state is not JobState.SUCCEEDED for job in jobs):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()

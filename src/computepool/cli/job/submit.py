@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, BadParameter, Context, Exit, Option
 from typer.core import TyperCommand
 from typer.models import CommandInfo
 
@@ -63,7 +62,7 @@ class SubmitCommand(TyperCommand):
 
 @accepts(given=job_options)
 def submit(
-    ctx: typer.Context,
+    ctx: Context,
     file: _Script = None,
     *,
     slices: Annotated[
@@ -99,7 +98,7 @@ def submit(
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     if key is not None and (group is None or slices):
-        raise typer.BadParameter("requires --group, and cannot be combined with --slices.", param_hint="--key")
+        raise BadParameter("requires --group, and cannot be combined with --slices.", param_hint="--key")
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     given["impossible"] = impossible
     work = pool.options(**given)
@@ -125,7 +124,7 @@ def submit(
 
 @accepts(given=job_options)
 def quote(
-    ctx: typer.Context,
+    ctx: Context,
     file: _Script = None,
     *,
     slices: Annotated[int | None, Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")] = None,
@@ -191,7 +190,7 @@ def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     if file is not None:
         return work.script(file, rest)
     if not rest:
-        raise typer.BadParameter("specify a script, or a command after --.", param_hint="FILE")
+        raise BadParameter("specify a script, or a command after --.", param_hint="FILE")
     return work.program(rest)
 
 
@@ -259,7 +258,7 @@ def _exit_like(job: JobDetail) -> None:
         output.note(job.error.rstrip())
         if name := missing_package(job.error):
             output.note(missing_module_hint(name, send="-i {}", install="--dep {}"))
-    raise typer.Exit(1)
+    raise Exit(1)
 
 
 def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
@@ -282,4 +281,4 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
         for result in ended:
             follow.save_outputs(pool, result.outputs, out / str(result.item), job_id=result.job_id)
     if any(result.state is not JobState.SUCCEEDED for result in ended):
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from computepool.cli import output
 from computepool.cli.options import JobId, open_pool
@@ -72,7 +71,7 @@ def verify(
             output.write_line(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
         _conclude(good, known=bool(trusted))
     if not proven:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _conclude(good: bool, *, known: bool) -> None:

@@ -8,8 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
+from typer import Exit, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.local.children import watch_parent
@@ -21,8 +20,8 @@ from computepool.sdk.client.config import hub_folder
 if TYPE_CHECKING:
     from computepool.hub.settings import Settings
 
-app = typer.Typer(no_args_is_help=True)
-keys = typer.Typer(no_args_is_help=True, help="Manage the keys that the hub signs job tokens and receipts with.")
+app = Typer(no_args_is_help=True)
+keys = Typer(no_args_is_help=True, help="Manage the keys that the hub signs job tokens and receipts with.")
 app.add_typer(keys, name="keys")
 
 
@@ -117,7 +116,7 @@ def check(
         {"database": settings.url.partition("://")[0], "broken": broken}, "\n".join(broken) or "All checks passed."
     )
     if broken:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @keys.command("list")

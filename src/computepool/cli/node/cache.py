@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import typer
+from typer import Context, Typer
 
 from computepool.cli import output
 from computepool.cli.node.options import call_agent
@@ -13,11 +13,11 @@ from computepool.cli.options import Data
 from computepool.core.errors import Unavailable
 from computepool.sdk.client.config import node_folder
 
-app = typer.Typer()
+app = Typer()
 
 
 @app.callback(invoke_without_command=True)
-def cache(context: typer.Context, *, data: Data = None) -> None:
+def cache(context: Context, *, data: Data = None) -> None:
     """Show what the node on this machine has cached.
 
     Examples:

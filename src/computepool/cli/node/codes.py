@@ -6,8 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Option
+from typer import Exit, Option
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, open_pool
@@ -75,7 +74,7 @@ def follow_code(pool: Pool, code_id: str, *, verbose: bool = False) -> JoinStatu
     if verbose:
         output.note(status.sentence)
     if status.state == "expired":
-        raise typer.Exit(1)
+        raise Exit(1)
     return status
 
 

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.account.market import floor_words
@@ -45,7 +44,7 @@ _NOTES = {
     "paused": "takes no new jobs, even after a restart",
     "draining": "takes no new jobs, and stops when the last one finishes",
 }
-app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
+app = Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 Node = Annotated[str | None, Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")]
 
 
@@ -185,7 +184,7 @@ def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
         output.print_table(("", "CHECK", "FOUND", "FIX"), rows)
     if any(check.health is Health.FAIL for check in checks):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()

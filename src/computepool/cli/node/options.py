@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+from typer import BadParameter
 
 from computepool.cli import output
 from computepool.cli.node import codes
@@ -164,7 +164,7 @@ def check_reset(reset: Sequence[str]) -> set[str]:
     known = {flag_of(field): field for field in saved_options.FIELDS}
     words = {word.lstrip("-").removeprefix("no-") for word in reset}
     if unknown := words - {*known, _EVERYTHING}:
-        raise typer.BadParameter(
+        raise BadParameter(
             f"{min(unknown)!r} is not a saved option; choose from {', '.join(known)}, {_EVERYTHING}.",
             param_hint="--reset",
         )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import Data
@@ -17,7 +16,7 @@ from computepool.sdk.client.config import node_folder
 if TYPE_CHECKING:
     from computepool.agent.sandbox.runtime.runtime import Runtime
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 Add = Annotated[
     list[str] | None,
     Option(
