@@ -303,7 +303,7 @@ def takes_json(command: Callable[..., None]) -> Callable[..., None]:
 
 
 #: Names in annotations that are only imported for type checking.
-_ONLY_FOR_TYPES = dict.fromkeys(("JobOptions", "AgentConfig", "Settings"), object)
+_ONLY_FOR_TYPES = dict.fromkeys(("JobOptions", "Settings"), object)
 
 
 def split_list(given: list[str]) -> list[str]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
-
-if TYPE_CHECKING:
-    from computepool.protocol.accounts import ApprovalView
 
 app = Typer(no_args_is_help=True)
 _ApprovalId = Annotated[str, Argument(metavar="ID", help="From `pool approvals list`.")]
@@ -54,7 +51,8 @@ def approve(approval_id: _ApprovalId) -> None:
         payout = pool.payouts.approve(approval_id)
         output.show(payout, f"{payout.id}: {payout.status}")
         return
-    _show(pool.approvals.approve(approval_id))
+    found = pool.approvals.approve(approval_id)
+    output.show(found, f"{found.state}: {found.summary}")
 
 
 @app.command("reject")
@@ -66,8 +64,5 @@ def reject(
     Examples:
       pool approvals reject approval_01h… --reason "payment not received"
     """
-    _show(open_pool().approvals.reject(approval_id, reason=reason))
-
-
-def _show(found: ApprovalView) -> None:
+    found = open_pool().approvals.reject(approval_id, reason=reason)
     output.show(found, f"{found.state}: {found.summary}")

@@ -21,7 +21,6 @@ from computepool.sdk.client.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView
-    from computepool.sdk import Collector
 
 app = Typer(no_args_is_help=True)
 Group = Annotated[str, Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
@@ -61,10 +60,6 @@ def _state(group: GroupView) -> str:
     return "complete" if group.complete else "open" if group.total else "empty"
 
 
-def _collector(name: str) -> Collector:
-    return open_pool().groups.collector(name)
-
-
 @app.command()
 def summary(group: Group) -> None:
     """Show a group: counts, what is pending and why, results, failures, and delivery to its home node.
@@ -73,7 +68,7 @@ def summary(group: Group) -> None:
       pool group summary sweep
       pool group summary grp_01h… --json
     """
-    show_summary(_collector(group).summary().view)
+    show_summary(open_pool().groups.collector(group).summary().view)
 
 
 def show_summary(found: GroupSummary) -> None:
@@ -252,7 +247,7 @@ def result(
       pool group result sweep seed-1 0.93
       pool group result sweep seed-2 '{"loss": 0.1, "epochs": 3}'
     """
-    _print_reported(key, _collector(group).job_result(key, _value(value)))
+    _print_reported(key, open_pool().groups.collector(group).job_result(key, _value(value)))
 
 
 def _value(text: str | None) -> object:
@@ -275,7 +270,7 @@ def failure(
     Examples:
       pool group failure sweep seed-3 "the simulator has no licence here"
     """
-    _print_reported(key, _collector(group).job_failure(key, error))
+    _print_reported(key, open_pool().groups.collector(group).job_failure(key, error))
 
 
 def _print_reported(key: str, accepted: bool) -> None:
@@ -307,7 +302,7 @@ def return_home(
       pool group return-home sweep
       pool group return-home sweep --off
     """
-    view = _collector(group).return_home(home, enabled=not off)
+    view = open_pool().groups.collector(group).return_home(home, enabled=not off)
     output.show(view, view.home.sentence if view.home.state != "off" else "Results stay at the hub.")
 
 

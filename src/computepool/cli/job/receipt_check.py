@@ -5,6 +5,7 @@ Each check is a sentence that says what holds or what does not. The arithmetic i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -180,11 +181,10 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
 
 def _sides(rows: list[ReceiptTransfer]) -> dict[tuple[str, str, str], int]:
     """Amounts by kind and accounts. A refund may go to two balances of the submitter, which count as one."""
-    found: dict[tuple[str, str, str], int] = {}
+    found = defaultdict[tuple[str, str, str], int](int)
     for row in rows:
         target = "back" if row.kind == Kind.REFUND and row.credit in _own(row.debit) else row.credit
-        key = (row.kind, row.debit, target)
-        found[key] = found.get(key, 0) + row.amount
+        found[row.kind, row.debit, target] += row.amount
     return found
 
 
@@ -195,14 +195,11 @@ def _own(escrow: str) -> tuple[str, str]:
 
 def _expected_sides(receipt: Receipt) -> dict[tuple[str, str, str], int]:
     source = ledger.escrow(receipt.submitter)
-    parts: dict[tuple[str, str, str], int] = {}
+    parts = defaultdict[tuple[str, str, str], int](int)
     for run in _runs(receipt):
-        key = (Kind.PAY.value, source, ledger.earn(run.owner))
-        parts[key] = parts.get(key, 0) + run.pay
-    parts |= {
-        (Kind.FEE.value, source, ledger.FEES): sum(run.fee for run in _runs(receipt)),
-        (Kind.REFUND.value, source, "back"): receipt.refund,
-    }
+        parts[Kind.PAY.value, source, ledger.earn(run.owner)] += run.pay
+        parts[Kind.FEE.value, source, ledger.FEES] += run.fee
+    parts[Kind.REFUND.value, source, "back"] = receipt.refund
     return {key: amount for key, amount in parts.items() if amount}
 
 
