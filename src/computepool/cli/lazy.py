@@ -6,6 +6,8 @@ already have the right type, such as text and defaults, are not converted.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +20,9 @@ from typer.main import get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
 from computepool.cli.options import takes_json
+
+#: Before a paragraph whose lines after the first are indented.
+_EXAMPLES = re.compile(r"\n\n(?=\S.*\n )")
 
 
 def lazy_group(table: str) -> type[TyperGroup]:
@@ -52,29 +57,30 @@ class LazyGroup(TyperGroup):
         found = getattr(import_module(f"computepool.cli.{module}"), attribute)
         settings: Any = {"pretty_exceptions_short": True, "rich_markup_mode": None}
         if isinstance(found, typer.Typer):
-            _add_json_to_group(found)
+            _prepare_group(found)
             info = TyperInfo(found, name=name)
             if found.registered_callback is None:
                 info.help = line
             return get_group_from_info(info, suggest_commands=True, **settings)
         command = found if isinstance(found, CommandInfo) else CommandInfo(name, callback=found)
-        _add_json(command)
+        _prepare(command)
         return get_command_from_info(command, **settings)
 
 
-def _add_json_to_group(group: typer.Typer) -> None:
-    """Add --json to each command of a group, and to the group itself if it can be called without a command."""
-    for command in group.registered_commands:
-        _add_json(command)
-    if group.registered_callback is not None:
-        _add_json(group.registered_callback)
+def _prepare_group(group: typer.Typer) -> None:
+    """Prepare each command of a group, and the group itself if it can be called without a command."""
+    for info in (*group.registered_commands, group.registered_callback):
+        if info is not None:
+            _prepare(info)
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
-            _add_json_to_group(inner.typer_instance)
+            _prepare_group(inner.typer_instance)
 
 
-def _add_json(info: CommandInfo | TyperInfo) -> None:
+def _prepare(info: CommandInfo | TyperInfo) -> None:
+    """Add --json, and keep the lines of examples in the help: the control character tells click not to wrap them."""
     if info.callback is not None:
+        info.help = _EXAMPLES.sub("\n\n\b\n", inspect.getdoc(info.callback) or "")
         info.callback = takes_json(info.callback)
 
 

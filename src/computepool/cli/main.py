@@ -10,6 +10,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.lazy import lazy_group
@@ -64,8 +65,8 @@ app = typer.Typer(
 @app.callback()
 def pool(
     *,
-    hub: Annotated[str | None, typer.Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="Hub address.")] = None,
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
+    hub: Annotated[str | None, Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="Hub address.")] = None,
+    version: Annotated[bool, Option("--version", is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """ComputePool: pool idle machines into one computer.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
+from typer import Argument, Option
 
 from computepool.cli import output
 from computepool.core.plaintext import printable
@@ -27,14 +28,12 @@ WATCH_RETRY_FOR_S = 300.0
 #: Key in the context's `meta` for the arguments after `--`.
 REST = "computepool.rest"
 
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
-Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
+_Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Skip the confirmation prompt.")]
+Data = Annotated[Path | None, Option(metavar="DIR", help="Base folder for data.")]
 #: For commands that run until they are stopped.
-LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document per line.")]
-Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="Maximum number of results.")
-]
+LogJson = Annotated[bool, Option("--json", help="Print the log as JSON, one document per line.")]
+Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=100_000, help="Maximum number of results.")]
 
 _open: list[Pool] = []
 
@@ -103,24 +102,23 @@ def close_pools() -> None:
 
 
 def _option(name: str, help_: str) -> typer.models.OptionInfo:
-    found: typer.models.OptionInfo = typer.Option(f"--{name}", metavar=name.upper(), help=help_, parser=_finder(name))
+    found: typer.models.OptionInfo = Option(f"--{name}", metavar=name.upper(), help=help_, parser=_finder(name))
     return found
 
 
 _JOB = "ID, unique ID prefix, name, or `last`."
 # Commands receive the complete ID.
-JobId = Annotated[str, typer.Argument(metavar="JOB", help=f"Job: {_JOB}", parser=_finder("job"))]
+JobId = Annotated[str, Argument(metavar="JOB", help=f"Job: {_JOB}", parser=_finder("job"))]
 JobIds = Annotated[
-    list[str],
-    typer.Argument(metavar="JOB…", help="Jobs: IDs, unique ID prefixes, names, or `last`.", parser=_finder("job")),
+    list[str], Argument(metavar="JOB…", help="Jobs: IDs, unique ID prefixes, names, or `last`.", parser=_finder("job"))
 ]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Node name or ID.")]
-AccountName = Annotated[str, typer.Argument(metavar="NAME", help="Account name or ID.")]
+NodeName = Annotated[str, Argument(metavar="NODE", help="Node name or ID.")]
+AccountName = Annotated[str, Argument(metavar="NAME", help="Account name or ID.")]
 OfJob = Annotated[str | None, _option("job", f"Filter by job: {_JOB}")]
 OfNode = Annotated[str | None, _option("node", "Filter by node: name, ID, or unique ID prefix.")]
 OfGroup = Annotated[str | None, _option("group", "Filter by group: name, ID, unique ID prefix, or `last`.")]
 OfAccount = Annotated[str | None, _option("account", "Account, by name or ID (admin only).")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="How far back: 30m, 2h, 7d.")]
+Since = Annotated[str | None, Option("--since", metavar="TIME", help="How far back: 30m, 2h, 7d.")]
 
 
 def filters(given: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +133,7 @@ def filters(given: dict[str, Any]) -> dict[str, Any]:
 
 def option(kind: Any, metavar: str | None, help_: str, *flags: str, **more: Any) -> Any:
     """An optional option. Without `flags`, its name is its key in the table."""
-    return Annotated[kind | None, typer.Option(*flags, metavar=metavar, help=help_, **more)]
+    return Annotated[kind | None, Option(*flags, metavar=metavar, help=help_, **more)]
 
 
 #: Requirements for the node, by the names of JobOptions.
@@ -305,7 +303,7 @@ def takes_json(command: Callable[..., None]) -> Callable[..., None]:
 
 
 #: Names in annotations that are only imported for type checking.
-_ONLY_FOR_TYPES = dict.fromkeys(("JobOptions", "AgentConfig", "Settings"), object)
+_ONLY_FOR_TYPES = dict.fromkeys(("JobOptions", "Settings"), object)
 
 
 def split_list(given: list[str]) -> list[str]:

@@ -95,7 +95,8 @@ def _plain(value: Any) -> Any:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
     """Print aligned columns; tab-separated if the output is not a terminal. Without rows, prints `empty` on a terminal."""
-    listed = [["" if cell is None else _one_line(str(cell)) for cell in row] for row in rows]
+    # Line breaks and tabs would break the table.
+    listed = [["" if cell is None else re.sub(r"[\n\t]+", " ", printable(str(cell))) for cell in row] for row in rows]
     if any(len(row) != len(columns) for row in listed):  # cells would appear under wrong headers
         raise ValueError(f"a table of {len(columns)} columns has a row of another length: {columns}")
     if not sys.stdout.isatty():
@@ -139,11 +140,6 @@ def _fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], *, w
 
 def _is_ids(column: str, cells: Sequence[str]) -> bool:
     return column == "ID" or any(map(_ID.fullmatch, cells))
-
-
-def _one_line(text: str) -> str:
-    """Remove line breaks and tabs, which would break the table."""
-    return re.sub(r"[\n\t]+", " ", printable(text))
 
 
 def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:
@@ -210,9 +206,11 @@ def _short(number: float) -> str:
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
 
 
-def moment(at_ms: int) -> str:
+def moment(at_ms: int | None) -> str:
     """The local date and time."""
-    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return (
+        "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    )
 
 
 def ranges(ids: Iterable[int]) -> str:

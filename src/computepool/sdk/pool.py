@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from computepool.core.errors import Conflict
-from computepool.core.jobs.lifecycle import JobKind
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, closer
 from computepool.sdk.client.config import hub_url, load_config
 from computepool.sdk.client.transport import PAGE_MAX, RETRY_FOR_S, WAIT_MS, Transport
@@ -25,7 +24,6 @@ from computepool.sdk.client.transport import PAGE_MAX, RETRY_FOR_S, WAIT_MS, Tra
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, EventView
     from computepool.protocol.jobs.groups import GroupRequest
-    from computepool.protocol.jobs.jobs import JobResult
     from computepool.protocol.money.credits import QuoteView
     from computepool.sdk.classes.compute_job import ComputeJobState
     from computepool.sdk.classes.job_classes import JobClass
@@ -109,7 +107,7 @@ class Pool:
         self._by_group: dict[str, GroupSession] = {}
         self._named: dict[str, str] = {}  #: ids of groups
         self._unshared: weakref.WeakSet[GroupSession] = weakref.WeakSet()  #: of maps and executors
-        self._submitters: OrderedDict[object, Submitter] = OrderedDict()
+        self._submitters: OrderedDict[str, Submitter] = OrderedDict()
         weakref.finalize(self, transport.close).atexit = False  # closing twice does no harm
         # A script that submits and ends must not lose what is still queued.
         reference = weakref.ref(self)
@@ -137,7 +135,9 @@ class Pool:
     # ------------------------------------------------------------ work
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """A submitter with these options: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
-        return self._new_submitter(options)
+        from computepool.sdk.jobs.submitter import Submitter
+
+        return Submitter(self, options)
 
     def submit(
         self,
@@ -287,19 +287,11 @@ class Pool:
 
     def future(self, job_id: str, *, allow_pickle: bool = False) -> JobFuture:
         """Attach to a job submitted by this process or another one."""
-        from computepool.sdk.classes.job_classes import JobReport
         from computepool.sdk.jobs.futures import follow_single_job
-        from computepool.sdk.jobs.outcome import JobOutcome, read_value
+        from computepool.sdk.jobs.outcome import ResultReader
 
         job = self.jobs.get(job_id)
-
-        def read(result: JobResult) -> Any:
-            if job.kind is JobKind.FUNCTION:
-                return read_value(self, result, allow_pickle=allow_pickle)
-            if job.kind is JobKind.CLASS:
-                return JobReport.read(self, result, allow_pickle=allow_pickle)
-            return JobOutcome.of(self, result)
-
+        read = ResultReader(self, job.kind, allow_pickle)
         if job.group_id is None:
             return follow_single_job(self, job_id, read)
         session = self.session(job.group_id)
@@ -397,31 +389,17 @@ class Pool:
             return [*shared, *self._by_group.values(), *self._unshared]
 
     def _submitter(self, options: JobOptions) -> Submitter:
-        key = _cache_key(options)
-        if key is None:
-            return self._new_submitter(options)
+        if _UNCACHED_OPTIONS & options.keys() or callable(options.get("compare")):
+            return self.options(**options)
+        key = repr(sorted(options.items()))
         known = self._submitters.get(key)
         if known is None:
-            known = self._new_submitter(options)
+            known = self.options(**options)
             with self._lock:
                 self._submitters[key] = known
                 if len(self._submitters) > SUBMITTERS_MAX:
                     self._submitters.popitem(last=False)
         return known
-
-    def _new_submitter(self, options: JobOptions) -> Submitter:
-        from computepool.sdk.jobs.submitter import Submitter
-
-        return Submitter(self, options)
-
-
-def _cache_key(options: JobOptions) -> object | None:
-    """The options as a cache key, or None if they must not be cached."""
-    if not options:
-        return ()
-    if _UNCACHED_OPTIONS & options.keys() or callable(options.get("compare")):
-        return None
-    return repr(sorted(options.items()))
 
 
 def _stored_key(address: str) -> str | None:

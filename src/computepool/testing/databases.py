@@ -44,7 +44,11 @@ class LentDatabases:
 
     @contextmanager
     def one(self) -> Iterator[str]:
-        url, schema = self._empty.pop() if self._empty else self._new()
+        if not self._empty:
+            url = self._server.fresh_database(migrate)
+            with _connection(url) as connection:
+                self._empty.append((url, _schema(connection)))
+        url, schema = self._empty.pop()
         yield url
         with _connection(url) as connection:
             # A hub that a test left behind must not write into the next test's database.
@@ -55,11 +59,6 @@ class LentDatabases:
             self._empty.append((url, schema))
         else:
             self._server.drop_database(url)
-
-    def _new(self) -> tuple[str, str]:
-        url = self._server.fresh_database(migrate)
-        with _connection(url) as connection:
-            return url, _schema(connection)
 
 
 _DISCONNECT = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity

@@ -71,16 +71,8 @@ def add_jobs(tx: Tx, count: int = 1, *, account_id: str = "", after: tuple[str, 
     digest = spec_digest(body)
     owner = account_id or add_account(tx)
     job_rows.insert_spec(tx, digest=digest, body=body, account_id=owner)
-    defaults = _job_columns(tx, owner, digest, deps=len(after)) | columns
-    ids = [next_id("job", tx.now_ms) for _ in range(count)]
-    job_rows.insert_jobs(tx, [defaults | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
-    dependency_rows.insert(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
-    return ids
-
-
-def _job_columns(tx: Tx, account_id: str, digest: str, *, deps: int) -> dict[str, Any]:
-    return {
-        "account_id": account_id,
+    defaults: dict[str, Any] = {
+        "account_id": owner,
         "item_count": 1,
         "name": "true",
         "kind": JobKind.COMMAND.value,
@@ -88,16 +80,20 @@ def _job_columns(tx: Tx, account_id: str, digest: str, *, deps: int) -> dict[str
         "priority": 0,
         "retries": 0,
         "state": JobState.QUEUED.value,
-        "reason": (Reason.WAITING_FOR_JOBS if deps else Reason.WAITING_FOR_NODE).value,
+        "reason": (Reason.WAITING_FOR_JOBS if after else Reason.WAITING_FOR_NODE).value,
         "attempt_no": 0,
         "job_faults": 0,
         "node_faults": 0,
-        "deps_pending": deps,
+        "deps_pending": len(after),
         "ready_at_ms": tx.now_ms,
         "queued_at_ms": tx.now_ms,
         "created_at_ms": tx.now_ms,
         "expires_at_ms": tx.now_ms + TTL_MS,
     }
+    ids = [next_id("job", tx.now_ms) for _ in range(count)]
+    job_rows.insert_jobs(tx, [defaults | columns | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
+    dependency_rows.insert(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
+    return ids
 
 
 def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:

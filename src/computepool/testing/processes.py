@@ -341,18 +341,16 @@ class RealPool:
         if not agent.alive:
             raise RuntimeError(f"{agent.name} ended with {agent.exit_code}:\n{agent.log[-4000:]}")
 
-    def client(self, url: str = "") -> Pool:
-        """A client that is signed in as the admin, by default at the first hub."""
-        client = connect(url or self.hubs[0].url, self.admin_key, retry_for=60)
+    def client(self, url: str = "", *, key: str = "") -> Pool:
+        """A client that is signed in, by default as the admin at the first hub."""
+        client = connect(url or self.hubs[0].url, key or self.admin_key, retry_for=60)
         self._clients.append(client)
         return client
 
     def account(self, name: str, *roles: str) -> Pool:
         admin = self.client()
         made = admin.accounts.create(name, roles=roles)
-        client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, retry_for=60)
-        self._clients.append(client)
-        return client
+        return self.client(key=admin.keys.create("test", account_id=made.id).key)
 
     def shared_folder(self, name: str) -> Path:
         """A new folder in which jobs of every user may write."""
@@ -369,10 +367,8 @@ class RealPool:
         return "\n".join(f"--- {one.name}\n{one.log[-3000:]}" for one in self.processes)
 
 
-# inside the new process
-
-
 def _enter(log: str, target: Callable[..., None], *arguments: Any) -> None:
+    """The new process begins here."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(handle, stream)

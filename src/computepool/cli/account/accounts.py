@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import AccountName, Limit, OfAccount, accepts, collects, open_pool, option
@@ -17,21 +17,20 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, KeyView
 
-keys = typer.Typer(no_args_is_help=True)
-accounts = typer.Typer(no_args_is_help=True)
+keys = Typer(no_args_is_help=True)
+accounts = Typer(no_args_is_help=True)
 
 
 @keys.command("list")
 def list_keys(
     *,
     account: OfAccount = None,
-    everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
-    sessions: Annotated[bool, typer.Option("--sessions", help="Include browser sessions.")] = False,
+    everybody: Annotated[bool, Option("--all", help="Include all accounts (admin only).")] = False,
+    sessions: Annotated[bool, Option("--sessions", help="Include browser sessions.")] = False,
     limit: Limit = 100,
 ) -> None:
     """List your keys. The secrets are shown only once, at creation.
 
-    \b
     Examples:
       pool keys list
       pool keys list --account ann --sessions
@@ -62,20 +61,17 @@ def _state(key: KeyView) -> str:
 
 @keys.command("create")
 def create_key(
-    name: Annotated[str, typer.Argument(help="A name that says what it is for.")],
+    name: Annotated[str, Argument(help="A name that says what it is for.")],
     *,
-    expires: Annotated[str | None, typer.Option(help="Validity, such as 1h or 30d. Default: no expiry.")] = None,
+    expires: Annotated[str | None, Option(help="Validity, such as 1h or 30d. Default: no expiry.")] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            help="read, submit, provide, account or admin; repeatable. Default: the scopes of your current key."
-        ),
+        Option(help="read, submit, provide, account or admin; repeatable. Default: the scopes of your current key."),
     ] = None,
     account: OfAccount = None,
 ) -> None:
     """Create a key. It is printed once, so store it. Grant only the scopes it needs.
 
-    \b
     Scopes, each of which includes `read`:
       read      view jobs, nodes and credits; request quotes
       submit    submit and cancel jobs, upload files
@@ -83,7 +79,6 @@ def create_key(
       account   manage keys, sessions and payouts
       admin     administer the hub
 
-    \b
     Examples:
       pool keys create ci --scope submit --expires 30d
       COMPUTEPOOL_KEY=$(pool keys create nightly) python nightly.py
@@ -96,14 +91,13 @@ def create_key(
 
 @keys.command("rotate")
 def rotate_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key to replace; see `pool keys list`.")],
+    key_id: Annotated[str, Argument(metavar="ID", help="ID of the key to replace; see `pool keys list`.")],
     *,
-    overlap: Annotated[str, typer.Option(help="How long the old key keeps working.")] = "24h",
-    expires: Annotated[str | None, typer.Option(help="Validity, such as 90d. Default: that of the old key.")] = None,
+    overlap: Annotated[str, Option(help="How long the old key keeps working.")] = "24h",
+    expires: Annotated[str | None, Option(help="Validity, such as 90d. Default: that of the old key.")] = None,
 ) -> None:
     """Replace a key with a new one of the same scopes. The new key is printed once, so store it.
 
-    \b
     Examples:
       pool keys rotate 5f2c9a7e11d04b7a
       pool keys rotate 5f2c9a7e11d04b7a --overlap 1h --expires 90d
@@ -116,24 +110,21 @@ def rotate_key(
 
 @keys.command("revoke")
 def revoke_key(
-    key_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID…", help="IDs of keys; see `pool keys list`.")
-    ] = None,
+    key_ids: Annotated[list[str] | None, Argument(metavar="ID…", help="IDs of keys; see `pool keys list`.")] = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Revoke all your keys and browser sessions except the current key.")
+        bool, Option("--all", help="Revoke all your keys and browser sessions except the current key.")
     ] = False,
     account: OfAccount = None,
 ) -> None:
     """Revoke keys. They stop working immediately, on every hub of the pool.
 
-    \b
     Examples:
       pool keys revoke 5f2c9a7e11d04b7a
       pool keys revoke --all                 sign out everywhere else
     """
     if everything == bool(key_ids) or (account is not None and not everything):
-        raise typer.BadParameter("name the keys, or pass --all.")
+        raise BadParameter("name the keys, or pass --all.")
     pool = open_pool()
     if everything:
         ended = pool.keys.revoke_all(account_id=account)
@@ -149,7 +140,6 @@ def revoke_key(
 def list_accounts(*, limit: Limit = 100) -> None:
     """List accounts with their submitter score: 0 to 1, and 0.71 for accounts without a history.
 
-    \b
     Examples:
       pool accounts list
     """
@@ -167,11 +157,10 @@ def _submitter_reputation(account: AccountView) -> str:
 
 @accounts.command("roles")
 def set_roles(
-    account: AccountName, *, role: Annotated[list[str], typer.Option(help="admin, submitter or provider; repeatable.")]
+    account: AccountName, *, role: Annotated[list[str], Option(help="admin, submitter or provider; repeatable.")]
 ) -> None:
     """Replace an account's roles. May require a second administrator (see `pool approvals`).
 
-    \b
     Examples:
       pool accounts roles ann --role submitter --role provider
       pool accounts roles bob --role admin
@@ -186,7 +175,6 @@ def set_roles(
 def make_link(account: AccountName) -> None:
     """Create a one-time sign-in link for an account. Anyone who opens it is signed in, so share it privately.
 
-    \b
     Examples:
       pool accounts link ann
     """
@@ -227,12 +215,11 @@ def set_quota(
     *,
     named: dict[str, Any],
     clear: Annotated[
-        bool, typer.Option("--clear", help="Reset all limits that are not given to the hub's defaults.")
+        bool, Option("--clear", help="Reset all limits that are not given to the hub's defaults.")
     ] = False,
 ) -> None:
     """Show or set the limits of an account. Limits that are not given stay unchanged.
 
-    \b
     Examples:
       pool accounts quota ann --jobs 100 --spend 250
       pool accounts quota ann --files 50GB --keep 30d
@@ -262,13 +249,12 @@ def _quotas(account: AccountView) -> str:
 
 @accounts.command("create")
 def create_account(
-    name: Annotated[str, typer.Argument(help="Account name.")],
+    name: Annotated[str, Argument(help="Account name.")],
     *,
-    role: Annotated[list[str] | None, typer.Option(help="admin, submitter or provider; repeatable.")] = None,
+    role: Annotated[list[str] | None, Option(help="admin, submitter or provider; repeatable.")] = None,
 ) -> None:
     """Create an account. Then give its owner a sign-in link: `pool accounts link NAME`.
 
-    \b
     Examples:
       pool accounts create ann
       pool accounts create lab-7 --role provider

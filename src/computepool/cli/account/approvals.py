@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
 
-if TYPE_CHECKING:
-    from computepool.protocol.accounts import ApprovalView
-
-app = typer.Typer(no_args_is_help=True)
-_ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="From `pool approvals list`.")]
+app = Typer(no_args_is_help=True)
+_ApprovalId = Annotated[str, Argument(metavar="ID", help="From `pool approvals list`.")]
 
 
 @app.command("list")
@@ -22,7 +19,6 @@ def list_approvals() -> None:
 
     The operator chooses what requires two administrators: COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles.
 
-    \b
     Examples:
       pool approvals list
     """
@@ -46,7 +42,6 @@ def list_approvals() -> None:
 def approve(approval_id: _ApprovalId) -> None:
     """Approve another administrator's request. It takes effect immediately.
 
-    \b
     Examples:
       pool approvals approve approval_01h…
       pool approvals approve payout_01h…
@@ -56,21 +51,18 @@ def approve(approval_id: _ApprovalId) -> None:
         payout = pool.payouts.approve(approval_id)
         output.show(payout, f"{payout.id}: {payout.status}")
         return
-    _show(pool.approvals.approve(approval_id))
+    found = pool.approvals.approve(approval_id)
+    output.show(found, f"{found.state}: {found.summary}")
 
 
 @app.command("reject")
 def reject(
-    approval_id: _ApprovalId, *, reason: Annotated[str, typer.Option(help="Reason, recorded in the event log.")]
+    approval_id: _ApprovalId, *, reason: Annotated[str, Option(help="Reason, recorded in the event log.")]
 ) -> None:
     """Reject a request, or withdraw your own.
 
-    \b
     Examples:
       pool approvals reject approval_01h… --reason "payment not received"
     """
-    _show(open_pool().approvals.reject(approval_id, reason=reason))
-
-
-def _show(found: ApprovalView) -> None:
+    found = open_pool().approvals.reject(approval_id, reason=reason)
     output.show(found, f"{found.state}: {found.summary}")

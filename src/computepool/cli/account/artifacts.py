@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import Limit, OfJob, open_pool
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from computepool.protocol.artifacts import ArtifactRef, StorageView
     from computepool.sdk.files.artifacts import Progress as ProgressCallback
 
-app = typer.Typer(no_args_is_help=True)
-Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")]
+app = Typer(no_args_is_help=True)
+Digest = Annotated[str, Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")]
 Timeout = Annotated[
-    str, typer.Option(metavar="TIME", help="How long to retry while the hub is unreachable, such as 5 or 10m.")
+    str, Option(metavar="TIME", help="How long to retry while the hub is unreachable, such as 5 or 10m.")
 ]
 _DIGEST_CHARS = 64
 
@@ -32,7 +32,6 @@ _DIGEST_CHARS = 64
 def list_artifacts(*, job: OfJob = None, limit: Limit = 30) -> None:
     """List files at the hub, newest first, and how much of your quota is used.
 
-    \b
     Examples:
       pool artifacts list
       pool artifacts list --job job_01h…
@@ -64,7 +63,6 @@ def _storage(kept: StorageView) -> str:
 def info(digest: Digest) -> None:
     """Show a file: size, integrity, what refers to it, and how long it is kept.
 
-    \b
     Examples:
       pool artifacts info 3f786850e387
     """
@@ -98,15 +96,12 @@ def keep(
     digest: Digest,
     *,
     span: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Such as 12h or 30d. Default: until released.")
+        str | None, Option("--for", metavar="TIME", help="Such as 12h or 30d. Default: until released.")
     ] = None,
-    release: Annotated[
-        bool, typer.Option("--release", help="Undo this: keep it only as long as its jobs need it.")
-    ] = False,
+    release: Annotated[bool, Option("--release", help="Undo this: keep it only as long as its jobs need it.")] = False,
 ) -> None:
     """Keep a file independently of its jobs. It counts towards your quota.
 
-    \b
     Examples:
       pool artifacts keep 3f786850e387
       pool artifacts keep 3f786850e387 --for 365d
@@ -126,19 +121,17 @@ def keep(
 def get(
     digest: Digest,
     path: Annotated[
-        Path | None,
-        typer.Argument(metavar="PATH", help="Destination. Default: the file's own name, in the current folder."),
+        Path | None, Argument(metavar="PATH", help="Destination. Default: the file's own name, in the current folder.")
     ] = None,
     *,
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Same as PATH.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Do not decrypt a sealed file.")] = False,
+    out: Annotated[Path | None, Option(metavar="PATH", help="Same as PATH.")] = None,
+    raw: Annotated[bool, Option("--raw", help="Do not decrypt a sealed file.")] = False,
     timeout: Timeout = "60",
 ) -> None:
     """Download a file and verify its SHA-256. An interrupted download resumes.
 
     Files sealed to one of your keys (`pool seal`) are decrypted.
 
-    \b
     Examples:
       pool artifacts get 3f786850e387
       pool artifacts get 3f786850e387 --out model.bin
@@ -153,11 +146,10 @@ def get(
 
 @app.command()
 def put(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to upload.")], *, timeout: Timeout = "60"
+    paths: Annotated[list[Path], Argument(metavar="PATH…", help="Files to upload.")], *, timeout: Timeout = "60"
 ) -> None:
     """Upload files. Data that the hub already has is not sent again, and an interrupted upload resumes.
 
-    \b
     Examples:
       pool artifacts put data.csv model.bin
     """
@@ -185,13 +177,10 @@ def _progress(label: str) -> Iterator[ProgressCallback]:
 
 @app.command()
 def rm(
-    digests: Annotated[
-        list[str], typer.Argument(metavar="DIGEST…", help="SHA-256 digests, or unique prefixes of yours.")
-    ],
+    digests: Annotated[list[str], Argument(metavar="DIGEST…", help="SHA-256 digests, or unique prefixes of yours.")],
 ) -> None:
     """Delete your references to files. The data is deleted once nothing refers to it.
 
-    \b
     Examples:
       pool artifacts rm 3f786850e387
     """

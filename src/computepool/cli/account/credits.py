@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import JobId, Limit, OfAccount, OfJob, accepts, collects, open_pool, option
@@ -17,7 +19,7 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import CreditsView, Entry
 
-app = typer.Typer()
+app = Typer()
 _KINDS = (
     "hold", "pay", "fee", "refund", "take_back", "mature", "grant", "top_up", "payout_reserve", "payout_paid",
     "payout_return",
@@ -25,10 +27,9 @@ _KINDS = (
 
 
 @app.callback(invoke_without_command=True)
-def balance(ctx: typer.Context) -> None:
+def balance(ctx: Context) -> None:
     """Show your balance: available, held for unfinished jobs, and earned but not matured.
 
-    \b
     Examples:
       pool credits
       pool credits statement --since 7d
@@ -43,24 +44,21 @@ def balance(ctx: typer.Context) -> None:
 def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
     if have.economy == "none":
         return [("credits", "jobs are free in this pool")]
-    upcoming = ""
+    upcoming = unconfirmed = ""
     if have.matures_at_ms is not None:
         when = output.span(have.matures_at_ms - now_ms())
         upcoming = f"{format_credits(have.matures_next)} of it in {when}"
+    if have.unconfirmed:
+        amount = format_credits(have.unconfirmed)
+        unconfirmed = f"{amount} of the maturing credits are held until another owner's node confirms the results"
     return [
         ("available", format_credits(have.available)),
         ("withdrawable", format_credits(have.withdrawable) if have.economy == "market" else None),
         ("held", format_credits(have.held)),
         ("maturing", format_credits(have.maturing)),
         ("next", upcoming),
-        ("unconfirmed", _unconfirmed_note(have.unconfirmed)),
+        ("unconfirmed", unconfirmed),
     ]
-
-
-def _unconfirmed_note(amount: int) -> str | None:
-    if not amount:
-        return None
-    return f"{format_credits(amount)} of the maturing credits are held until another owner's node confirms the results"
 
 
 @collects(
@@ -74,7 +72,7 @@ def _unconfirmed_note(amount: int) -> str | None:
 )
 def _filters(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("kind", _KINDS[0]) not in _KINDS:
-        raise typer.BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
+        raise BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
     moments = {name: _moment(given[name], what=f"--{name[:5]}") for name in ("since_ms", "until_ms") if name in given}
     return given | moments
 
@@ -84,15 +82,14 @@ def _filters(given: dict[str, Any]) -> dict[str, Any]:
 def statement(
     *,
     filters: dict[str, Any],
-    sums: Annotated[bool, typer.Option("--sums", help="Show only the totals by kind.")] = False,
+    sums: Annotated[bool, Option("--sums", help="Show only the totals by kind.")] = False,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output.")
+        Path | None, Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output.")
     ] = None,
     limit: Limit = 50,
 ) -> None:
     """List your transfers, newest first.
 
-    \b
     Examples:
       pool credits statement --kind pay --since 30d
       pool credits statement --job job_01h…
@@ -109,20 +106,17 @@ def statement(
 
 
 def _entry(entry: Entry) -> tuple[output.Cell, ...]:
+    change = entry.available_change
     return (
         entry.seq,
         output.moment(entry.at_ms),
         entry.kind,
         format_credits(entry.amount),
-        _with_sign(entry.available_change),
+        f"{'+' if change > 0 else ''}{format_credits(change)}" if change else "",
         entry.source,
         entry.target,
         entry.text,
     )
-
-
-def _with_sign(amount: int) -> str:
-    return f"+{format_credits(amount)}" if amount > 0 else format_credits(amount) if amount else ""
 
 
 def _sums(filters: dict[str, Any]) -> None:
@@ -135,8 +129,6 @@ def _sums(filters: dict[str, Any]) -> None:
 
 
 def _export(file: Path, filters: dict[str, Any]) -> None:
-    import sys
-
     parts = open_pool().credits.export(**filters)
     if str(file) == "-":
         for part in parts:
@@ -150,8 +142,6 @@ def _export(file: Path, filters: dict[str, Any]) -> None:
 
 def _moment(text: str, *, what: str) -> int:
     """The time in ms of a duration ago, or of a local date or time."""
-    from datetime import datetime
-
     try:
         return max(0, now_ms() - round(seconds(text.removesuffix("ago"), what=what) * 1000))
     except BadRequest:
@@ -159,14 +149,13 @@ def _moment(text: str, *, what: str) -> int:
     try:
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what) from None
+        raise BadParameter(f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what) from None
 
 
 @app.command()
 def why(job_id: JobId) -> None:
     """Explain what a job cost, or what you were paid for it: every factor and every transfer.
 
-    \b
     Examples:
       pool credits why job_01h…
     """
@@ -180,20 +169,19 @@ def why(job_id: JobId) -> None:
 @app.command()
 def leaderboard(
     *,
-    by: Annotated[str, typer.Option(metavar="WHAT", help="Rank by credits or hours.")] = "credits",
+    by: Annotated[str, Option(metavar="WHAT", help="Rank by credits or hours.")] = "credits",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="Number of entries per list.")
+        int, Option("--limit", "-n", metavar="N", min=1, max=100, help="Number of entries per list.")
     ] = 10,
 ) -> None:
     """Show who lent and borrowed the most in the last 30 days.
 
-    \b
     Examples:
       pool credits leaderboard
       pool credits leaderboard --by hours -n 3
     """
     if by not in ("credits", "hours"):
-        raise typer.BadParameter("credits or hours.", param_hint="--by")
+        raise BadParameter("credits or hours.", param_hint="--by")
     board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
     columns = ("", "RANK", "NAME", "TIME", "JOBS", "CREDITS")
     rows = [
@@ -206,17 +194,16 @@ def leaderboard(
 
 @app.command()
 def give(
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account name or ID.")],
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 500 or 12.5.")],
+    account: Annotated[str, Argument(metavar="ACCOUNT", help="Account name or ID.")],
+    amount: Annotated[str, Argument(metavar="AMOUNT", help="Credits, such as 500 or 12.5.")],
     *,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Note for the account's statement.")] = None,
+    note: Annotated[str | None, Option(metavar="TEXT", help="Note for the account's statement.")] = None,
     paid_in: Annotated[
-        bool, typer.Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
+        bool, Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
     ] = False,
 ) -> None:
     """Give an account credits, or record a payment (admin only).
 
-    \b
     Examples:
       pool credits give ada 100 --note "thank you"
       pool credits give ada 500 --paid-in --note "UTR 4312"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import BadParameter, Option
 
 from computepool.cli import options, output
 
@@ -27,22 +27,21 @@ _FILTERS = {
 @options.accepts(given=options.collects(_FILTERS)(options.filters))
 def events(
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow new events.")] = False,
     newest: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--newest/--oldest",
             help="Order of events. Default: oldest first, or newest first with -n.",
             show_default=False,
         ),
     ] = None,
     given: dict[str, Any],
-    after: Annotated[int, typer.Option(help="Only events after this number.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of events.")] = None,
+    after: Annotated[int, Option(help="Only events after this number.")] = 0,
+    limit: Annotated[int | None, Option("--limit", "-n", min=1, help="Maximum number of events.")] = None,
 ) -> None:
     """Print state transitions: who, what, from, to, and why. With --json, one document per line.
 
-    \b
     Examples:
       pool events --job job_01h…
       pool events -n 20
@@ -53,7 +52,7 @@ def events(
     if newest is None:
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
-        raise typer.BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
+        raise BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
     pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S if follow else options.RETRY_FOR_S)
     for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **given):
         output.show_line(event, _line(event))

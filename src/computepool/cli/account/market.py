@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -17,7 +17,7 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.money.market import FloorView, NodeEarnings, Sale, ZoneMarket
 
-app = typer.Typer()
+app = Typer()
 _BARS = "▁▂▃▄▅▆▇█"
 _ROWS = 24
 _NODES_MAX = 1_000
@@ -31,15 +31,14 @@ _ANY_TEXT = {"ignore_unknown_options": True}
 
 @app.callback(invoke_without_command=True)
 def market(
-    context: typer.Context,
+    context: Context,
     *,
     depth: Annotated[
-        bool, typer.Option("--depth", help="Show the order book: every floor and ceiling with its units.")
+        bool, Option("--depth", help="Show the order book: every floor and ceiling with its units.")
     ] = False,
 ) -> None:
     """Show the price of a unit-hour (one core or one GPU) in each zone, fee included.
 
-    \b
     Examples:
       pool market
       pool market --depth
@@ -90,14 +89,13 @@ def _depth(zone: ZoneMarket) -> Iterable[tuple[output.Cell, ...]]:
 @app.command()
 def history(
     *,
-    tier: Annotated[str, typer.Option(metavar="TIER", help="cpu, or a GPU tier.")] = "cpu",
-    region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, … Default: none.")] = "",
-    since: Annotated[str, typer.Option(metavar="TIME", help="How far back: 6h, 7d.")] = "24h",
-    step: Annotated[str | None, typer.Option(metavar="TIME", help="Interval: 15m, 1h.")] = None,
+    tier: Annotated[str, Option(metavar="TIER", help="cpu, or a GPU tier.")] = "cpu",
+    region: Annotated[str, Option(metavar="REGION", help="in, eu, us, … Default: none.")] = "",
+    since: Annotated[str, Option(metavar="TIME", help="How far back: 6h, 7d.")] = "24h",
+    step: Annotated[str | None, Option(metavar="TIME", help="Interval: 15m, 1h.")] = None,
 ) -> None:
     """Show the price of one zone over time: last, lowest and highest per interval.
 
-    \b
     Examples:
       pool market history --region in
       pool market history --tier rtx-4090 --region eu --since 7d --step 6h
@@ -127,18 +125,17 @@ def history(
 
 @app.command(context_settings=_ANY_TEXT)
 def floor(
-    node: Annotated[str | None, typer.Argument(help="Node ID or name.")] = None,
+    node: Annotated[str | None, Argument(help="Node ID or name.")] = None,
     price: Annotated[
-        str | None,
-        typer.Argument(help="Credits per unit-hour of the node's tier, after the fee. Default: show the floor."),
+        str | None, Argument(help="Credits per unit-hour of the node's tier, after the fee. Default: show the floor.")
     ] = None,
     *,
     default: Annotated[
         str | None,
-        typer.Option("--default", metavar="PRICE", help="Set the default for your nodes without a floor of their own."),
+        Option("--default", metavar="PRICE", help="Set the default for your nodes without a floor of their own."),
     ] = None,
     clear: Annotated[
-        bool, typer.Option("--clear", help="Remove the floor of NODE, or the default if no node is given.")
+        bool, Option("--clear", help="Remove the floor of NODE, or the default if no node is given.")
     ] = False,
 ) -> None:
     """Show or set price floors: the lowest price at which your nodes take jobs of others.
@@ -146,7 +143,6 @@ def floor(
     Without a price, shows the floor of NODE, or your default floor. A floor does not set the price: every node is paid
     the spot price, less the fee.
 
-    \b
     Examples:
       pool market floor studio-3 6.50
       pool market floor studio-3
@@ -168,7 +164,7 @@ def floor(
 
 def _set_floor(node: str | None, price: str | None, *, default: str | None, clear: bool) -> FloorView:
     if sum((price is not None, default is not None, clear)) > 1 or (node is not None and default is not None):
-        raise typer.BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
+        raise BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
     pool = open_pool()
     if node is not None:
         if price is not None:  # before looking up the node, since a price is easily mistyped
@@ -179,12 +175,9 @@ def _set_floor(node: str | None, price: str | None, *, default: str | None, clea
     return pool.market.default_floor()
 
 
-def earnings(
-    node: Annotated[str | None, typer.Argument(help="Node ID or name. Default: all your nodes.")] = None,
-) -> None:
+def earnings(node: Annotated[str | None, Argument(help="Node ID or name. Default: all your nodes.")] = None) -> None:
     """Show what your nodes would earn at current prices, and what they were paid.
 
-    \b
     Examples:
       pool node earnings
       pool node earnings studio-3

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import Limit, Yes, confirm, open_pool
@@ -16,15 +18,15 @@ from computepool.sdk.client.config import write_private
 if TYPE_CHECKING:
     from computepool.protocol.money.payouts import PayoutView
 
-app = typer.Typer()
-PayoutId = Annotated[str, typer.Argument(metavar="ID", help="Payout ID.")]
+app = Typer()
+Reason = Annotated[str, Option(metavar="WORDS", help="Reason, shown to the account holder.")]
+PayoutId = Annotated[str, Argument(metavar="ID", help="Payout ID.")]
 
 
 @app.callback(invoke_without_command=True)
-def payouts(context: typer.Context) -> None:
+def payouts(context: Context) -> None:
     """Request payouts of earned credits, and approve or record them. Without a command, lists your payouts.
 
-    \b
     Examples:
       pool payouts
       pool payouts request 500 --upi asha@okaxis
@@ -36,10 +38,10 @@ def payouts(context: typer.Context) -> None:
 @app.command("list")
 def list_payouts(
     *,
-    everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
+    everybody: Annotated[bool, Option("--all", help="Include all accounts (admin only).")] = False,
     state: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="STATE", help="Filter by state: requested, reserved, submitted, unknown, paid, failed or rejected."
         ),
     ] = None,
@@ -47,7 +49,6 @@ def list_payouts(
 ) -> None:
     """List payouts, newest first.
 
-    \b
     Examples:
       pool payouts list
       pool payouts list --all --state requested
@@ -71,19 +72,18 @@ def list_payouts(
 
 @app.command("request")
 def request_payout(
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 500 or 1234.50.")],
+    amount: Annotated[str, Argument(metavar="AMOUNT", help="Credits, such as 500 or 1234.50.")],
     *,
-    upi: Annotated[str | None, typer.Option(metavar="ID", help="Pay to this UPI ID: name@handle.")] = None,
+    upi: Annotated[str | None, Option(metavar="ID", help="Pay to this UPI ID: name@handle.")] = None,
     bank: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Pay to this bank account; requires --ifsc and --name.")
+        str | None, Option(metavar="NUMBER", help="Pay to this bank account; requires --ifsc and --name.")
     ] = None,
-    ifsc: Annotated[str | None, typer.Option(metavar="CODE", help="IFSC of the bank branch.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the account holder.")] = None,
+    ifsc: Annotated[str | None, Option(metavar="CODE", help="IFSC of the bank branch.")] = None,
+    name: Annotated[str | None, Option(metavar="NAME", help="Name of the account holder.")] = None,
     yes: Yes = False,
 ) -> None:
     """Request a payout of matured credits. Shows a summary and asks for confirmation.
 
-    \b
     Examples:
       pool payouts request 500 --upi asha@okaxis
       pool payouts request 12000 --bank 50100123456789 --ifsc HDFC0000123 --name "Asha Rao"
@@ -99,13 +99,13 @@ def request_payout(
 
 def _target(*, upi: str | None, bank: str | None, ifsc: str | None, name: str | None) -> dict[str, Any]:
     if (upi is None) == (bank is None):
-        raise typer.BadParameter("Specify one target: --upi ID, or --bank NUMBER --ifsc CODE --name NAME.")
+        raise BadParameter("Specify one target: --upi ID, or --bank NUMBER --ifsc CODE --name NAME.")
     if upi is not None:
         if ifsc is not None or name is not None:
-            raise typer.BadParameter("--ifsc and --name require --bank.")
+            raise BadParameter("--ifsc and --name require --bank.")
         return {"upi": upi}
     if ifsc is None or name is None:
-        raise typer.BadParameter("--bank requires --ifsc and --name.")
+        raise BadParameter("--bank requires --ifsc and --name.")
     return {"bank": {"account_number": bank, "ifsc": ifsc, "name": name}}
 
 
@@ -122,7 +122,6 @@ def _confirm_request(amount: int, *, to: str, available: int) -> None:
 def show_payout(payout_id: PayoutId) -> None:
     """Show one payout.
 
-    \b
     Examples:
       pool payouts show payout_01k9x3p6h3t8c5v2w7z4q9r1n0
     """
@@ -133,7 +132,6 @@ def show_payout(payout_id: PayoutId) -> None:
 def cancel_payout(payout_id: PayoutId) -> None:
     """Cancel a payout that was not sent to the bank yet.
 
-    \b
     Examples:
       pool payouts cancel payout_01k9x3p6h3t8c5v2w7z4q9r1n0
     """
@@ -145,7 +143,6 @@ def cancel_payout(payout_id: PayoutId) -> None:
 def approve_payout(payout_id: PayoutId, *, yes: Yes = False) -> None:
     """Approve a first or large payout (admin only).
 
-    \b
     Examples:
       pool payouts approve payout_01k9x3p6h3t8c5v2w7z4q9r1n0
     """
@@ -158,14 +155,9 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False) -> None:
 
 
 @app.command("reject")
-def reject_payout(
-    payout_id: PayoutId,
-    *,
-    reason: Annotated[str, typer.Option(metavar="WORDS", help="Reason, shown to the account holder.")],
-) -> None:
+def reject_payout(payout_id: PayoutId, *, reason: Reason) -> None:
     """Reject a payout that was not sent to the bank yet, and return the credits (admin only).
 
-    \b
     Examples:
       pool payouts reject payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The account holder is a different person."
     """
@@ -176,12 +168,11 @@ def reject_payout(
 def export_payouts(
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file. Default: standard output.")
+        Path | None, Option("--out", "-o", metavar="FILE", help="Write to this file. Default: standard output.")
     ] = None,
 ) -> None:
     """Export payouts to be paid manually, as CSV for the bank (admin only).
 
-    \b
     Examples:
       pool payouts export --out payouts.csv
     """
@@ -201,11 +192,10 @@ def export_payouts(
 def mark_paid(
     payout_id: PayoutId,
     *,
-    reference: Annotated[str, typer.Option(metavar="UTR", help="The bank's reference for the transfer.")],
+    reference: Annotated[str, Option(metavar="UTR", help="The bank's reference for the transfer.")],
 ) -> None:
     """Record that the bank paid a payout, as seen on its statement (admin only).
 
-    \b
     Examples:
       pool payouts mark-paid payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reference HDFCN52026111500000001
     """
@@ -213,15 +203,9 @@ def mark_paid(
 
 
 @app.command("mark-failed")
-def mark_failed(
-    payout_id: PayoutId,
-    *,
-    reason: Annotated[str, typer.Option(metavar="WORDS", help="Reason, shown to the account holder.")],
-    yes: Yes = False,
-) -> None:
+def mark_failed(payout_id: PayoutId, *, reason: Reason, yes: Yes = False) -> None:
     """Record that the bank did not and will not pay a payout, and return the credits (admin only).
 
-    \b
     Examples:
       pool payouts mark-failed payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The account is closed."
     """
@@ -230,7 +214,6 @@ def mark_failed(
     _show(open_pool().payouts.mark_failed(payout_id, reason))
 
 
-# ------------------------------------------------------------ output
 def _show(payout: PayoutView) -> None:
     output.show_fields(
         payout,
@@ -257,7 +240,4 @@ def _full_target(payout: PayoutView) -> str:
 
 
 def _rows(text: str) -> list[dict[str, str]]:
-    import csv
-    import io
-
     return list(csv.DictReader(io.StringIO(text, newline="")))

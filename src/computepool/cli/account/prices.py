@@ -6,27 +6,27 @@ import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from computepool.cli import output
-from computepool.cli.options import open_pool
+from computepool.cli.options import open_pool, pairs
 from computepool.core.errors import BadRequest
 from computepool.core.money import bills
 from computepool.core.money.money import format_credits
 from computepool.sdk.client.amounts import microcredits
+from computepool.sdk.client.config import readable_file
 
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import PriceTableView
 
-app = typer.Typer()
+app = Typer()
 _EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
 
 
 @app.callback(invoke_without_command=True)
-def newest(ctx: typer.Context) -> None:
+def newest(ctx: Context) -> None:
     """Show the current price table.
 
-    \b
     Examples:
       pool prices
       pool prices set --base 12
@@ -36,10 +36,9 @@ def newest(ctx: typer.Context) -> None:
 
 
 @app.command()
-def show(version: Annotated[int | None, typer.Argument(metavar="VERSION", help="An earlier version.")] = None) -> None:
+def show(version: Annotated[int | None, Argument(metavar="VERSION", help="An earlier version.")] = None) -> None:
     """Show the current price table, or an earlier version.
 
-    \b
     Examples:
       pool prices show
       pool prices show 3 --json > prices.json
@@ -70,7 +69,6 @@ def _print(table: PriceTableView) -> None:
 def history() -> None:
     """List all versions of the price table, newest first.
 
-    \b
     Examples:
       pool prices history
     """
@@ -83,25 +81,24 @@ def history() -> None:
 def set_prices(
     *,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`.")
+        Path | None, Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`.")
     ] = None,
     base: Annotated[
-        str | None, typer.Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00.")
+        str | None, Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00.")
     ] = None,
     tier: Annotated[
-        list[str] | None, typer.Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable.")
+        list[str] | None, Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable.")
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(metavar="REGION=RATE", help="Region rate, such as in=0.7; repeatable.")
+        list[str] | None, Option(metavar="REGION=RATE", help="Region rate, such as in=0.7; repeatable.")
     ] = None,
     fee: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more.")
+        str | None, Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more.")
     ] = None,
-    payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="Minimum payout.")] = None,
+    payout_min: Annotated[str | None, Option(metavar="CREDITS", help="Minimum payout.")] = None,
 ) -> None:
     """Publish a new version of the price table (admin only). Running jobs keep their prices.
 
-    \b
     Examples:
       pool prices set --base 12 --tier rtx-4090=3.1 --region in=0.7 --fee 20%
       pool prices set --file prices.json
@@ -116,7 +113,9 @@ def set_prices(
     if payout_min is not None:
         table["payout_min"] = microcredits(payout_min, what="--payout-min")
     if fee is not None:
-        table["fee_ppm"] = _ppm(fee)
+        problem = f"{fee!r} is not a percentage; use a value like 20%."
+        percent = fee.strip().removesuffix("%").strip()
+        table["fee_ppm"] = _fixed_point(percent, digits=2, decimals=4, problem=problem, what="--fee")
     table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
     table["regions"] = {**table["regions"], **_rates(region, what="--region")}
     changed = prices.change(validate(PricesRequest, **table))
@@ -129,8 +128,6 @@ def _editable(whole: dict[str, Any]) -> dict[str, Any]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     """The table of a file, based on the version that it was printed from."""
-    from computepool.sdk.jobs.options import readable_file
-
     try:
         return _editable(json_text.loads(readable_file(file, what="--file").read_text()))
     except KeyError as error:
@@ -140,28 +137,16 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _rates(given: list[str] | None, *, what: str) -> dict[str, int]:
-    from computepool.cli.options import pairs
-
-    return {name.lower(): _hundredths(text, what=what) for name, text in pairs(given, what=what).items()}
-
-
-def _hundredths(text: str, *, what: str) -> int:
-    number = _fixed_point(text, digits=4, decimals=2)
-    if number is None:
-        raise typer.BadParameter(f"{text!r} is not a rate; use a number like 3 or 0.75.", param_hint=what)
-    return number
+    found = {}
+    for name, text in pairs(given, what=what).items():
+        problem = f"{text!r} is not a rate; use a number like 3 or 0.75."
+        found[name.lower()] = _fixed_point(text, digits=4, decimals=2, problem=problem, what=what)
+    return found
 
 
-def _ppm(text: str) -> int:
-    number = _fixed_point(text.strip().removesuffix("%").strip(), digits=2, decimals=4)
-    if number is None:
-        raise typer.BadParameter(f"{text!r} is not a percentage; use a value like 20%.", param_hint="--fee")
-    return number
-
-
-def _fixed_point(text: str, *, digits: int, decimals: int) -> int | None:
-    """The number times 10 to the power of `decimals`; None if the text is not such a number."""
+def _fixed_point(text: str, *, digits: int, decimals: int, problem: str, what: str) -> int:
+    """The number times 10 to the power of `decimals`."""
     whole, _, part = text.partition(".")
     if not (whole.isdecimal() and (part.isdecimal() or not part) and len(whole) <= digits and len(part) <= decimals):
-        return None
+        raise BadParameter(problem, param_hint=what)
     return int(whole + part.ljust(decimals, "0"))

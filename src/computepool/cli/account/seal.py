@@ -5,32 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, BadParameter, Option, Typer, prompt
 
 from computepool.cli import output
 from computepool.cli.options import ask_passphrase
 from computepool.core.errors import BadRequest
+from computepool.sdk.client.config import readable_file
 from computepool.sdk.files import sealing
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 
 
 @app.command("init")
 def init(
     *,
-    passphrase: Annotated[bool, typer.Option("--passphrase", help="Protect the key with a passphrase.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the current key with a new one.")] = False,
-    always: Annotated[bool, typer.Option("--always", help="Seal every job by default.")] = False,
+    passphrase: Annotated[bool, Option("--passphrase", help="Protect the key with a passphrase.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace the current key with a new one.")] = False,
+    always: Annotated[bool, Option("--always", help="Seal every job by default.")] = False,
 ) -> None:
     """Create your key pair for sealing. Back it up: without it, sealed results cannot be opened.
 
-    \b
     Examples:
       pool seal init
       pool seal init --passphrase --always
       pool seal export > my-seal-keys.json
     """
-    words = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True) if passphrase else ""
+    words = prompt("Passphrase", hide_input=True, confirmation_prompt=True) if passphrase else ""
     made = sealing.init(passphrase=words, replace_current=replace, always=True if always else None)
     output.show(
         {"public": made.public, "fingerprint": made.fingerprint, "path": str(sealing.key_path())},
@@ -43,7 +43,6 @@ def init(
 def show() -> None:
     """List your sealing keys, current one first, and whether jobs are sealed by default.
 
-    \b
     Examples:
       pool seal show
     """
@@ -62,16 +61,15 @@ def show() -> None:
 
 @app.command("always")
 def always(
-    setting: Annotated[str, typer.Argument(metavar="on|off", help="on: seal by default; off: only with --seal.")],
+    setting: Annotated[str, Argument(metavar="on|off", help="on: seal by default; off: only with --seal.")],
 ) -> None:
     """Choose whether jobs are sealed by default, or only with --seal.
 
-    \b
     Examples:
       pool seal always on
     """
     if setting not in ("on", "off"):
-        raise typer.BadParameter("use on or off.")
+        raise BadParameter("use on or off.")
     sealing.set_always(setting == "on")
     output.show({"always": setting == "on"}, "")
 
@@ -80,7 +78,6 @@ def always(
 def export() -> None:
     """Print your keys as JSON, for a backup or another machine. Anyone who has them can read your results.
 
-    \b
     Examples:
       pool seal export > my-seal-keys.json
     """
@@ -91,15 +88,12 @@ def export() -> None:
 
 
 @app.command("import")
-def import_keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `pool seal export`.")]) -> None:
+def import_keys(file: Annotated[Path, Argument(metavar="FILE", help="Output of `pool seal export`.")]) -> None:
     """Import keys from another machine. An existing key stays the current one.
 
-    \b
     Examples:
       pool seal import my-seal-keys.json
     """
-    from computepool.sdk.jobs.options import readable_file
-
     kept = sealing.add(readable_file(file).read_text())
     output.show(
         {"keys": [key.fingerprint for key in kept.keys]},
@@ -109,23 +103,20 @@ def import_keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Outpu
 
 @app.command("open")
 def open_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Sealed files.")],
+    files: Annotated[list[Path], Argument(metavar="FILE…", help="Sealed files.")],
     *,
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Destination; a folder for several files.")] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Replace each file with its decrypted content.")] = False,
+    out: Annotated[Path | None, Option(metavar="PATH", help="Destination; a folder for several files.")] = None,
+    in_place: Annotated[bool, Option("--in-place", help="Replace each file with its decrypted content.")] = False,
 ) -> None:
     """Decrypt local sealed files, such as those delivered to a home node or fetched with --raw.
 
-    \b
     Examples:
       pool seal open model.bin --out model.plain
       pool seal open home/*/files/* --in-place
     """
-    from computepool.sdk.jobs.options import readable_file
-
     sealing.ask_passphrase[:] = [ask_passphrase]
     if (out is None) is not in_place:
-        raise typer.BadParameter("pass either --out PATH or --in-place.")
+        raise BadParameter("pass either --out PATH or --in-place.")
     opened = []
     for file in files:
         source = readable_file(file)

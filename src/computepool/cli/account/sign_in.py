@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Option, prompt
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, open_pool
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 
 def login(
-    url: Annotated[str | None, typer.Argument(help="Hub address, or a sign-in link.")] = None,
+    url: Annotated[str | None, Argument(help="Hub address, or a sign-in link.")] = None,
     *,
-    code: Annotated[str | None, typer.Option(help="One-time code from a sign-in link.")] = None,
-    key: Annotated[str | None, typer.Option(help="API key; - reads it from standard input.")] = None,
+    code: Annotated[str | None, Option(help="One-time code from a sign-in link.")] = None,
+    key: Annotated[str | None, Option(help="API key; - reads it from standard input.")] = None,
 ) -> None:
     """Sign in to a hub. Its address and your key are stored in the config file.
 
-    \b
     Examples:
       pool login 'http://pool.example:8000/signin?code=…'
       pool login pool.example:8000 --code …
@@ -48,13 +47,10 @@ def login(
 
 def logout(
     *,
-    everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="Also revoke all your keys and browser sessions.")
-    ] = False,
+    everywhere: Annotated[bool, Option("--everywhere", help="Also revoke all your keys and browser sessions.")] = False,
 ) -> None:
     """Remove the stored key. It stays valid until you revoke it (`pool keys revoke`, or --everywhere).
 
-    \b
     Examples:
       pool logout
       pool logout --everywhere
@@ -69,7 +65,6 @@ def logout(
 def whoami() -> None:
     """Show the current hub and account.
 
-    \b
     Examples:
       pool whoami
     """
@@ -95,8 +90,8 @@ def _split(link: str) -> tuple[str, str | None]:
 
 def _ask() -> str:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("pass --code or --key; there is no terminal to prompt on.", param_hint="--key")
-    answer: str = typer.prompt("API key", hide_input=True)
+        raise BadParameter("pass --code or --key; there is no terminal to prompt on.", param_hint="--key")
+    answer: str = prompt("API key", hide_input=True)
     return answer.strip()
 
 

@@ -20,7 +20,6 @@ _STATES = ("running", "leased", "queued")
 def status() -> None:
     """Show your account, hub, balance, nodes and unfinished jobs.
 
-    \b
     Examples:
       pool status
       pool status --json

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
@@ -15,24 +16,21 @@ from computepool.sdk.clock import now_ms
 if TYPE_CHECKING:
     from computepool.protocol.webhooks import WebhookView
 
-app = typer.Typer(no_args_is_help=True)
-_Id = Annotated[str, typer.Argument(metavar="ID", help="From `pool webhooks list`.")]
+app = Typer(no_args_is_help=True)
+_Id = Annotated[str, Argument(metavar="ID", help="From `pool webhooks list`.")]
 
 
 @app.command("add")
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="URL that receives messages as HTTPS POST.")],
+    url: Annotated[str, Argument(metavar="URL", help="URL that receives messages as HTTPS POST.")],
     *,
-    event: Annotated[
-        list[str] | None, typer.Option(help="group.complete, group.home or job.finished; repeatable.")
-    ] = None,
+    event: Annotated[list[str] | None, Option(help="group.complete, group.home or job.finished; repeatable.")] = None,
 ) -> None:
     """Add a webhook: a signed message when a group completes or its results are delivered.
 
     The secret is printed once. The receiver verifies signatures with computepool.verify_webhook(headers, body, secret),
     or with any Standard Webhooks library. job.finished sends one message per job, so it is off by default.
 
-    \b
     Examples:
       pool webhooks add https://example.org/computepool
       pool webhooks add https://example.org/jobs --event job.finished --event group.complete
@@ -46,8 +44,6 @@ def add(
 
 
 def _check_events(names: Sequence[str]) -> None:
-    from difflib import get_close_matches
-
     from computepool.protocol.webhooks import EVENTS
 
     for name in names:
@@ -61,7 +57,6 @@ def _check_events(names: Sequence[str]) -> None:
 def list_webhooks() -> None:
     """List your webhooks and their state.
 
-    \b
     Examples:
       pool webhooks list
     """
@@ -80,7 +75,6 @@ def _health(one: WebhookView) -> str:
 def remove(webhook_id: _Id) -> None:
     """Remove a webhook.
 
-    \b
     Examples:
       pool webhooks rm hook_01h…
     """
@@ -92,7 +86,6 @@ def remove(webhook_id: _Id) -> None:
 def enable(webhook_id: _Id) -> None:
     """Re-enable a disabled webhook. Events from the meantime are not sent; see `pool events`.
 
-    \b
     Examples:
       pool webhooks enable hook_01h…
     """
@@ -104,7 +97,6 @@ def enable(webhook_id: _Id) -> None:
 def try_out(webhook_id: _Id) -> None:
     """Send a test message.
 
-    \b
     Examples:
       pool webhooks test hook_01h…
     """
@@ -114,11 +106,10 @@ def try_out(webhook_id: _Id) -> None:
 
 @app.command("deliveries")
 def deliveries(
-    webhook_id: _Id, *, limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 20
+    webhook_id: _Id, *, limit: Annotated[int, Option(min=1, help="Maximum number of deliveries.")] = 20
 ) -> None:
     """List deliveries to a webhook, newest first, with their outcome.
 
-    \b
     Examples:
       pool webhooks deliveries hook_01h…
     """

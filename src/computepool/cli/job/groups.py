@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, Limit, note_if_interrupted, open_pool, pairs
@@ -21,21 +21,19 @@ from computepool.sdk.client.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView
-    from computepool.sdk import Collector
 
-app = typer.Typer(no_args_is_help=True)
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
+app = Typer(no_args_is_help=True)
+Group = Annotated[str, Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
 _FAILED_MAX = 20  #: failures shown in a summary
 
 
 def groups(
     *,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Show this group in full (ID or name).")] = None,
+    group: Annotated[str | None, Option(metavar="GROUP", help="Show this group in full (ID or name).")] = None,
     limit: Limit = 30,
 ) -> None:
     """List groups, newest first, with progress, failures and delivery state.
 
-    \b
     Examples:
       pool jobs groups
       pool jobs groups --group sweep
@@ -62,20 +60,15 @@ def _state(group: GroupView) -> str:
     return "complete" if group.complete else "open" if group.total else "empty"
 
 
-def _collector(name: str) -> Collector:
-    return open_pool().groups.collector(name)
-
-
 @app.command()
 def summary(group: Group) -> None:
     """Show a group: counts, what is pending and why, results, failures, and delivery to its home node.
 
-    \b
     Examples:
       pool group summary sweep
       pool group summary grp_01h… --json
     """
-    show_summary(_collector(group).summary().view)
+    show_summary(open_pool().groups.collector(group).summary().view)
 
 
 def show_summary(found: GroupSummary) -> None:
@@ -133,18 +126,15 @@ def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
 def drain(
     group: Group,
     *,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit.")
-    ] = None,
+    timeout: Annotated[str | None, Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Show a desktop or terminal notification when it completes.")
+        bool, Option("--notify", help="Show a desktop or terminal notification when it completes.")
     ] = False,
 ) -> None:
     """Wait until the group is complete, with a progress bar. Exits with 1 on failures or timeout.
 
     Ctrl-C only stops waiting. The jobs keep running, and you can wait again from any machine.
 
-    \b
     Examples:
       pool group drain sweep
       pool group drain sweep --timeout 2h --notify
@@ -175,26 +165,23 @@ def drain(
     except DrainTimeout as late:
         show_summary(late.summary.view)
         output.note(f"Timed out: {late}.")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     show_summary(found.view)
     if found.failed:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
 def messages(
     group: Group,
     *,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow new messages until the group is complete.")
-    ] = False,
-    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only messages after this number.")] = 0,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow new messages until the group is complete.")] = False,
+    after: Annotated[int, Option(metavar="N", min=0, help="Only messages after this number.")] = 0,
 ) -> None:
     """Show messages that running jobs sent (computepool.send_to_collector), in order of arrival.
 
     A restarted job sends its messages again; each shows its attempt. With --json, one document per line.
 
-    \b
     Examples:
       pool group messages sweep
       pool group messages sweep -f
@@ -211,13 +198,13 @@ def messages(
 @app.command()
 def register(
     group: Group,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY…", help="Keys to expect.")] = None,
+    keys: Annotated[list[str] | None, Argument(metavar="KEY…", help="Keys to expect.")] = None,
     *,
     file: Annotated[
-        str | None, typer.Option(metavar="PATH", help="File with one key per line; - for standard input.")
+        str | None, Option(metavar="PATH", help="File with one key per line; - for standard input.")
     ] = None,
     meta: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Metadata shown with each key; repeatable.")
+        list[str] | None, Option(metavar="NAME=VALUE", help="Metadata shown with each key; repeatable.")
     ] = None,
 ) -> None:
     """Register keys that the group expects. Each is completed by a job with that key, or by a report.
@@ -225,7 +212,6 @@ def register(
     Creates the group if it does not exist. Register keys before jobs run, so that the group cannot look complete too
     early.
 
-    \b
     Examples:
       pool group register sweep seed-1 seed-2 --meta stage=first
       seq 1 1000 | pool group register sweep --file -
@@ -238,7 +224,7 @@ def register(
         raise BadRequest("Specify keys, or a file with --file: pool group register GROUP KEY…")
     pool = open_pool()
     collector = pool.groups.collector(pool.groups.find_or_create(group))
-    metadata: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
+    metadata = pairs(meta, what="--meta") or None
     added = collector.register_jobs(dict.fromkeys(requested, metadata))
     known = len(set(requested)) - added
     were = "was" if known == 1 else "were"
@@ -252,17 +238,16 @@ def register(
 @app.command()
 def result(
     group: Group,
-    key: Annotated[str, typer.Argument(help="A registered key without a job.")],
-    value: Annotated[str | None, typer.Argument(help="Result: JSON, or plain text.")] = None,
+    key: Annotated[str, Argument(help="A registered key without a job.")],
+    value: Annotated[str | None, Argument(help="Result: JSON, or plain text.")] = None,
 ) -> None:
     """Report a key as succeeded, from outside the pool. The first report counts; later ones are duplicates.
 
-    \b
     Examples:
       pool group result sweep seed-1 0.93
       pool group result sweep seed-2 '{"loss": 0.1, "epochs": 3}'
     """
-    _print_reported(key, _collector(group).job_result(key, _value(value)))
+    _print_reported(key, open_pool().groups.collector(group).job_result(key, _value(value)))
 
 
 def _value(text: str | None) -> object:
@@ -277,16 +262,15 @@ def _value(text: str | None) -> object:
 @app.command()
 def failure(
     group: Group,
-    key: Annotated[str, typer.Argument(help="A registered key without a job.")],
-    error: Annotated[str, typer.Argument(help="Reason for the failure.")],
+    key: Annotated[str, Argument(help="A registered key without a job.")],
+    error: Annotated[str, Argument(help="Reason for the failure.")],
 ) -> None:
     """Report a key as failed, from outside the pool.
 
-    \b
     Examples:
       pool group failure sweep seed-3 "the simulator has no licence here"
     """
-    _print_reported(key, _collector(group).job_failure(key, error))
+    _print_reported(key, open_pool().groups.collector(group).job_failure(key, error))
 
 
 def _print_reported(key: str, accepted: bool) -> None:
@@ -296,7 +280,7 @@ def _print_reported(key: str, accepted: bool) -> None:
         else:
             output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
     if not accepted:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command("return-home")
@@ -304,49 +288,42 @@ def return_home(
     group: Group,
     *,
     home: Annotated[
-        str | None,
-        typer.Option(metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home."),
+        str | None, Option(metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home.")
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Cancel delivery.")] = False,
+    off: Annotated[bool, Option("--off", help="Cancel delivery.")] = False,
 ) -> None:
     """Deliver all results and files to one of your nodes once the group is complete.
 
     The node fetches them when it is online, verifies every SHA-256, and retries until it succeeds. Run this again to
     make it verify what it has.
 
-    \b
     Examples:
       pool group return-home sweep --home laptop
       pool group return-home sweep
       pool group return-home sweep --off
     """
-    view = _collector(group).return_home(home, enabled=not off)
+    view = open_pool().groups.collector(group).return_home(home, enabled=not off)
     output.show(view, view.home.sentence if view.home.state != "off" else "Results stay at the hub.")
 
 
 @app.command()
 def fetch(
-    group: Group, folder: Annotated[Path, typer.Argument(metavar="DIR", help="Destination folder; created if needed.")]
+    group: Group, folder: Annotated[Path, Argument(metavar="DIR", help="Destination folder; created if needed.")]
 ) -> None:
     """Download the summary, results and files, verified by SHA-256. Run it again to resume.
 
-    \b
     Examples:
       pool group fetch sweep ./results
       cd results && sha256sum -c manifest.txt
     """
-    from computepool.sdk.files.fetching import Fetched, fetch_group
+    from computepool.sdk.files.fetching import fetch_group
     from computepool.sdk.jobs.progress_bar import Bar
 
     pool = open_pool(retry_for=WATCH_RETRY_FOR_S)
     view = pool.groups.find(group)
     bar = Bar("fetching", total=None, show=False if output.as_json() else None)
-
-    def progress(_: Fetched) -> None:
-        bar.add(1)
-
     with note_if_interrupted(f"Downloaded files are kept. Resume: pool group fetch {view.id} {folder}"), bar:
-        found = fetch_group(pool, view.id, folder, progress=progress)
+        found = fetch_group(pool, view.id, folder, progress=lambda _: bar.add(1))
     pending, lost = found.summary.pending, len(found.missing)
     are = "is" if pending == 1 else "are"
     later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."
@@ -371,7 +348,6 @@ def fetch(
 def cancel(group: Group) -> None:
     """Cancel all unfinished jobs of a group. Keys without a report fail.
 
-    \b
     Examples:
       pool group cancel sweep
     """

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import BadParameter, Exit, Option, Typer
 
 from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
@@ -34,7 +34,7 @@ _COMMANDS = """
     hosts    job.queue:hosts     Preview which nodes would take such a job, in order, and why the others would not.
     usage    job.mesh:usage      Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 """
-app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
+app = Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 
 
 _FILTERS = {
@@ -52,12 +52,11 @@ _FILTERS = {
 def list_jobs(
     *,
     given: dict[str, Any],
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs (for admins).")] = False,
+    mine: Annotated[bool, Option("--mine", help="Only your own jobs (for admins).")] = False,
     limit: options.Limit = 30,
 ) -> None:
     """List jobs, newest first.
 
-    \b
     Examples:
       pool jobs list
       pool jobs list --search train --since 7d
@@ -66,7 +65,7 @@ def list_jobs(
     """
     for name, known in (("kind", list(JobKind)), ("state", list(JobState))):
         if name in given and given[name] not in known:
-            raise typer.BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
+            raise BadParameter(f"one of {', '.join(known)}.", param_hint=f"--{name}")
     params = {**given, "all": "false" if mine else None}
     jobs = [
         _unseal_error(job)
@@ -110,7 +109,6 @@ def _remark(job: dict[str, Any]) -> str:
 def show(job_id: options.JobId) -> None:
     """Show one job in full: requirements, attempts and outputs.
 
-    \b
     Examples:
       pool jobs show last
       pool jobs show job_01h… --json
@@ -174,13 +172,10 @@ def _checkpoint_text(saved: CheckpointView) -> str:
 
 @app.command()
 def checkpoint(
-    job_id: options.JobId,
-    *,
-    out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None,
+    job_id: options.JobId, *, out: Annotated[Path | None, Option(help="Download the files into this folder.")] = None
 ) -> None:
     """Show the checkpoint that an unfinished job would resume from; list or download its files.
 
-    \b
     Examples:
       pool jobs checkpoint job_01h…
       pool jobs checkpoint job_01h… --out saved
@@ -266,13 +261,12 @@ def _run_time(job: JobDetail) -> str:
 def logs(
     job_id: options.JobId,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
 ) -> None:
     """Print a job's output; with -f, follow it. With --json, one document per line.
 
     If there is no output yet, standard error says why: for a queued job, what it is waiting for.
 
-    \b
     Examples:
       pool logs last
       pool jobs logs -f job_01h…
@@ -281,11 +275,8 @@ def logs(
     from computepool.cli.job.logs import print_logs
 
     pool = options.open_pool(retry_for=options.WATCH_RETRY_FOR_S if follow else options.RETRY_FOR_S)
-    with (
-        options.note_if_interrupted(f"The job keeps running. Stop it: pool jobs cancel {job_id}")
-        if follow
-        else nullcontext()
-    ):
+    stop = f"The job keeps running. Stop it: pool jobs cancel {job_id}"
+    with options.note_if_interrupted(stop) if follow else nullcontext():
         print_logs(pool, job_id, follow=follow)
 
 
@@ -293,7 +284,6 @@ def logs(
 def cancel(job_ids: options.JobIds) -> None:
     """Cancel jobs. Running jobs are stopped with all their processes.
 
-    \b
     Examples:
       pool cancel last
       pool jobs cancel job_01h…
@@ -308,11 +298,10 @@ def cancel(job_ids: options.JobIds) -> None:
 def resubmit(
     job_id: options.JobId,
     *,
-    today: Annotated[bool, typer.Option("--today", help="Use current prices instead of the original limits.")] = False,
+    today: Annotated[bool, Option("--today", help="Use current prices instead of the original limits.")] = False,
 ) -> None:
     """Resubmit a job as a new one, with the same spec, arguments, verification and limits, outside any group.
 
-    \b
     Examples:
       pool jobs resubmit job_01h…
       pool jobs wait $(pool jobs resubmit job_01h…)
@@ -325,7 +314,6 @@ def resubmit(
 def why(job_id: options.JobId) -> None:
     """Explain the state of a job, and the smallest change that would let it start.
 
-    \b
     Examples:
       pool jobs why job_01h…
     """
@@ -348,14 +336,13 @@ def print_why(answer: WhyView) -> None:
 def wait(
     job_ids: options.JobIds,
     *,
-    timeout: Annotated[str | None, typer.Option(help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
+    timeout: Annotated[str | None, Option(help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Show a desktop or terminal notification when they finish.")
+        bool, Option("--notify", help="Show a desktop or terminal notification when they finish.")
     ] = False,
 ) -> None:
     """Wait for jobs to finish. Exits with 1 if one of them did not succeed.
 
-    \b
     Examples:
       pool jobs wait job_01h… job_02k… --timeout 10m
       pool jobs wait job_01h… --notify
@@ -369,18 +356,15 @@ def wait(
         show_notification(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
     output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs))
     if any(job.state is not JobState.SUCCEEDED for job in jobs):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
 def result(
-    job_id: options.JobId,
-    *,
-    out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None,
+    job_id: options.JobId, *, out: Annotated[Path | None, Option(help="Download the outputs into this folder.")] = None
 ) -> None:
     """Print the result of a finished job (its return value), and list or download its outputs.
 
-    \b
     Examples:
       pool jobs result job_01h…
       pool jobs result job_01h… --out results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.account.market import sparkline
@@ -21,12 +21,11 @@ _COLUMNS = 60
 
 def mesh(
     *,
-    nodes: Annotated[bool, typer.Option("--nodes", help="List online nodes with their location.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow anonymised activity.")] = False,
+    nodes: Annotated[bool, Option("--nodes", help="List online nodes with their location.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow anonymised activity.")] = False,
 ) -> None:
     """Show key figures of the pool; with --nodes, its nodes; with -f, its activity.
 
-    \b
     Examples:
       pool mesh
       pool mesh --nodes
@@ -65,7 +64,6 @@ def _numbers(view: MeshView) -> list[tuple[str, output.Cell]]:
 def usage(job_id: JobId) -> None:
     """Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 
-    \b
     Examples:
       pool jobs usage job_01h…
     """

@@ -27,7 +27,6 @@ def queue() -> None:
     CPUS are the node's own CPU numbers. LOAD is CPU use over the last second (100 % is one CPU), memory, and processes.
     Jobs of other accounts are shown as counts only. --json has more detail.
 
-    \b
     Examples:
       pool jobs queue
       watch pool jobs queue
@@ -82,7 +81,6 @@ def hosts(*, limit: Limit = 30, needs: JobOptions) -> None:
     The first node listed gets the job. The score is the sum of the terms shown; your own nodes and preferred tags weigh
     most. Required and excluded tags are applied first.
 
-    \b
     Examples:
       pool jobs hosts --tag linux --prefer-tag gpu --exclude-host laptop
       pool jobs hosts --vram 16 --exclude-tag shared --property site=lab-7

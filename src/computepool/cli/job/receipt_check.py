@@ -5,6 +5,7 @@ Each check is a sentence that says what holds or what does not. The arithmetic i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -42,9 +43,6 @@ def _runs(receipt: Receipt) -> list[ReceiptRun]:
     return [receipt, *receipt.confirmed_by, *receipt.continued_from]
 
 
-# the signature
-
-
 def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str, str]) -> Iterator[ReceiptCheck]:
     try:
         signed = receipts.is_signed(document, receipt.key)
@@ -62,9 +60,6 @@ def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str,
             "That key is a known key of the hub.",
             "That key is not a known key of the hub: somebody else may have made this receipt.",
         )
-
-
-# the price
 
 
 def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
@@ -97,9 +92,6 @@ def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     )
 
 
-# time
-
-
 def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     times = [run.leased_at_ms, run.started_at_ms, run.finished_at_ms]
     if run.billed_ms:  # if two hubs with different clocks lease and accept, nothing is billed
@@ -121,9 +113,6 @@ def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
         f"Attempt {number} of the job was paid for.",
         "The attempt is not the job's.",
     )
-
-
-# amounts
 
 
 def _amounts(_: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
@@ -166,9 +155,6 @@ def _refund(receipt: Receipt) -> Iterator[ReceiptCheck]:
         )
 
 
-# the ledger
-
-
 def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
     settled = [row for row in receipt.transfers if row.tx_key == f"settle:{receipt.job_id}"]
     held = [row for row in receipt.transfers if row.kind == Kind.HOLD]
@@ -195,11 +181,10 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
 
 def _sides(rows: list[ReceiptTransfer]) -> dict[tuple[str, str, str], int]:
     """Amounts by kind and accounts. A refund may go to two balances of the submitter, which count as one."""
-    found: dict[tuple[str, str, str], int] = {}
+    found = defaultdict[tuple[str, str, str], int](int)
     for row in rows:
         target = "back" if row.kind == Kind.REFUND and row.credit in _own(row.debit) else row.credit
-        key = (row.kind, row.debit, target)
-        found[key] = found.get(key, 0) + row.amount
+        found[row.kind, row.debit, target] += row.amount
     return found
 
 
@@ -210,14 +195,11 @@ def _own(escrow: str) -> tuple[str, str]:
 
 def _expected_sides(receipt: Receipt) -> dict[tuple[str, str, str], int]:
     source = ledger.escrow(receipt.submitter)
-    parts: dict[tuple[str, str, str], int] = {}
+    parts = defaultdict[tuple[str, str, str], int](int)
     for run in _runs(receipt):
-        key = (Kind.PAY.value, source, ledger.earn(run.owner))
-        parts[key] = parts.get(key, 0) + run.pay
-    parts |= {
-        (Kind.FEE.value, source, ledger.FEES): sum(run.fee for run in _runs(receipt)),
-        (Kind.REFUND.value, source, "back"): receipt.refund,
-    }
+        parts[Kind.PAY.value, source, ledger.earn(run.owner)] += run.pay
+        parts[Kind.FEE.value, source, ledger.FEES] += run.fee
+    parts[Kind.REFUND.value, source, "back"] = receipt.refund
     return {key: amount for key, amount in parts.items() if amount}
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Context, Exit, Option
 from typer.core import TyperCommand
 from typer.models import CommandInfo
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Similarity, from 0 to 1, above which an option counts as a misspelling of another.
 _SIMILAR = 0.75
-_Script = Annotated[Path | None, typer.Argument(metavar="FILE", help="Script; its arguments follow, or come after --.")]
+_Script = Annotated[Path | None, Argument(metavar="FILE", help="Script; its arguments follow, or come after --.")]
 
 
 class SubmitCommand(TyperCommand):
@@ -62,23 +62,23 @@ class SubmitCommand(TyperCommand):
 
 @accepts(given=job_options)
 def submit(
-    ctx: typer.Context,
+    ctx: Context,
     file: _Script = None,
     *,
     slices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
+        int | None, Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one.")
+        str | None, Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one.")
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Unique key within the group, such as seed-7.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job and show its output.")] = False,
+    key: Annotated[str | None, Option(metavar="KEY", help="Unique key within the group, such as seed-7.")] = None,
+    wait: Annotated[bool, Option("--wait/--no-wait", help="Wait for the job and show its output.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
+        Path | None, Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
     ] = None,
-    ask: Annotated[bool, typer.Option("--quote", help="Show the price, and submit nothing.")] = False,
+    ask: Annotated[bool, Option("--quote", help="Show the price, and submit nothing.")] = False,
     impossible: Annotated[
-        str, typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
+        str, Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
     ] = "queue",
     given: JobOptions,
 ) -> None:
@@ -86,7 +86,6 @@ def submit(
 
     Without --wait, prints the job's ID and returns. With --wait, shows the price, the output, and the final cost.
 
-    \b
     Examples:
       pool submit examples/hello.py --wait
       pool submit train.py --epochs 3 --wait
@@ -99,7 +98,7 @@ def submit(
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     if key is not None and (group is None or slices):
-        raise typer.BadParameter("requires --group, and cannot be combined with --slices.", param_hint="--key")
+        raise BadParameter("requires --group, and cannot be combined with --slices.", param_hint="--key")
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     given["impossible"] = impossible
     work = pool.options(**given)
@@ -125,17 +124,14 @@ def submit(
 
 @accepts(given=job_options)
 def quote(
-    ctx: typer.Context,
+    ctx: Context,
     file: _Script = None,
     *,
-    slices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")
-    ] = None,
+    slices: Annotated[int | None, Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")] = None,
     given: JobOptions,
 ) -> None:
     """Show what a job would cost and when it would finish, without submitting it. Takes the options of `pool submit`.
 
-    \b
     Examples:
       pool quote train.py --vram 16 --timeout 2h --max-price 40
       pool quote --cores 4 --slices 100 --budget 250 -- ffmpeg -i in.mp4 outputs/out.webm
@@ -194,7 +190,7 @@ def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     if file is not None:
         return work.script(file, rest)
     if not rest:
-        raise typer.BadParameter("specify a script, or a command after --.", param_hint="FILE")
+        raise BadParameter("specify a script, or a command after --.", param_hint="FILE")
     return work.program(rest)
 
 
@@ -262,7 +258,7 @@ def _exit_like(job: JobDetail) -> None:
         output.note(job.error.rstrip())
         if name := missing_package(job.error):
             output.note(missing_module_hint(name, send="-i {}", install="--dep {}"))
-    raise typer.Exit(1)
+    raise Exit(1)
 
 
 def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
@@ -285,4 +281,4 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
         for result in ended:
             follow.save_outputs(pool, result.outputs, out / str(result.item), job_id=result.job_id)
     if any(result.state is not JobState.SUCCEEDED for result in ended):
-        raise typer.Exit(1)
+        raise Exit(1)

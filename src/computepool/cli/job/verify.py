@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json as json_text
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from computepool.cli import output
 from computepool.cli.options import JobId, open_pool
 from computepool.core.errors import BadRequest
-from computepool.sdk.client.config import load_config, save_hub_keys, stored_hub_keys
+from computepool.sdk.client.config import load_config, readable_file, save_hub_keys, stored_hub_keys
 
 _SIZE_MAX = 1024 * 1024
 
@@ -20,13 +21,11 @@ def receipt(
     job_id: JobId,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
+        Path | None, Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output.")
     ] = None,
 ) -> None:
     """Download the signed receipt of a paid job.
 
-    \b
     Examples:
       pool jobs receipt job_01h… -o receipt.json
       pool jobs receipt job_01h… | pool verify -
@@ -45,17 +44,16 @@ def receipt(
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Receipt; - for standard input.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Receipt; - for standard input.")],
     *,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in.")
+        str | None, Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in.")
     ] = None,
 ) -> None:
     """Verify a receipt offline: its signature, arithmetic and ledger rows.
 
     Exits with 1 if a check fails, or if the hub's key is unknown: anyone can sign with a key of their own.
 
-    \b
     Examples:
       pool verify receipt.json
       pool verify receipt.json --key 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo
@@ -73,7 +71,7 @@ def verify(
             output.write_line(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
         _conclude(good, known=bool(trusted))
     if not proven:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _conclude(good: bool, *, known: bool) -> None:
@@ -90,13 +88,10 @@ def _conclude(good: bool, *, known: bool) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     """The receipt in this file; BadRequest if it is something else."""
-    import sys
-
     from pydantic import ValidationError
 
     from computepool.protocol.money.receipts import SignedReceipt
     from computepool.protocol.tokens import unique_fields
-    from computepool.sdk.jobs.options import readable_file
 
     try:
         if str(file) == "-":

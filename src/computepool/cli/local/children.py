@@ -53,10 +53,6 @@ class Child:
         os.close(watched)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def running(self) -> bool:
         return self._process.poll() is None
 
@@ -68,11 +64,10 @@ class Child:
         """Terminate; kill if that takes too long."""
         if self.running:
             self._process.terminate()
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self.wait(timeout_s)
+        if self.running:
+            self._process.kill()
+            self._process.wait()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json as jsonlib
 import os
+import platform
 import re
 import shlex
 import sys
@@ -11,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node import codes
-from computepool.cli.node.options import CODE_ENV, start_arguments
+from computepool.cli.node.options import CODE_ENV, call_agent, start_arguments
 from computepool.cli.options import RETRY_FOR_S, Yes, accepts, collects, confirm, option
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, Unavailable
 from computepool.protocol.local_address import outgoing_address, url_of
@@ -69,13 +71,12 @@ _OPTIONS = {
 @accepts(given=collects(_OPTIONS)(dict), node=start_arguments)
 def host(
     *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Host name. Default: the machine's name.")] = None,
+    name: Annotated[str | None, Option(metavar="NAME", help="Host name. Default: the machine's name.")] = None,
     given: dict[str, Any],
     code: Annotated[
-        str | None,
-        typer.Option(metavar="CODE", envvar=CODE_ENV, help="Join code printed by the first host; needed once."),
+        str | None, Option(metavar="CODE", envvar=CODE_ENV, help="Join code printed by the first host; needed once.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder. Default: one per host name.")] = None,
+    data: Annotated[Path | None, Option(metavar="DIR", help="Data folder. Default: one per host name.")] = None,
     yes: Yes = False,
     node: list[str],
 ) -> None:
@@ -86,7 +87,6 @@ def host(
     If this machine is signed in to the hub (`pool login`), --peer needs no code and no mesh version.
     A host that was started before keeps its settings and needs no code. --json prints one document when it is ready.
 
-    \b
     Examples:
       pool host --name laptop --bind-public auto --mesh-version analysis --tag laptop
       pool host --name linux-a --peer http://laptop:8765 --code CODE --mesh-version analysis \\
@@ -192,10 +192,8 @@ def _probe(peer: str) -> str:
 
 
 def _is_connected(base: Path) -> bool:
-    from computepool.agent.owner import control
-
     try:
-        return bool(control.call(node_folder(base), "status")["connected"])
+        return bool(call_agent(base, "status")["connected"])
     except ComputePoolError:
         return False
 
@@ -254,8 +252,6 @@ def _confirm_changes(before: HostConfig, config: HostConfig) -> None:
 
 # ------------------------------------------------------------ names and addresses
 def _host_name(name: str | None) -> str:
-    import platform
-
     chosen = name or platform.node().split(".")[0] or "host"
     if not _NAME.fullmatch(chosen):
         raise BadRequest(
@@ -278,8 +274,6 @@ def _address(bind_public: str) -> str:
 
 
 def _is_ip(address: str) -> bool:
-    import ipaddress
-
     try:
         ipaddress.ip_address(address)
     except ValueError:
@@ -287,7 +281,6 @@ def _is_ip(address: str) -> bool:
     return True
 
 
-# ------------------------------------------------------------ output
 def _version_text(config: HostConfig) -> str:
     return f" (mesh version {config.mesh_version})" if config.mesh_version else ""
 

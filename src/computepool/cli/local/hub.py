@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Exit, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.local.children import watch_parent
@@ -20,17 +20,17 @@ from computepool.sdk.client.config import hub_folder
 if TYPE_CHECKING:
     from computepool.hub.settings import Settings
 
-app = typer.Typer(no_args_is_help=True)
-keys = typer.Typer(no_args_is_help=True, help="Manage the keys that the hub signs job tokens and receipts with.")
+app = Typer(no_args_is_help=True)
+keys = Typer(no_args_is_help=True, help="Manage the keys that the hub signs job tokens and receipts with.")
 app.add_typer(keys, name="keys")
 
 
 def hub_settings(
     *,
-    host: Annotated[str | None, typer.Option(help="The hub's address; 0.0.0.0 listens on all interfaces.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The hub's port.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
-    public_url: Annotated[str | None, typer.Option(help="URL at which others reach this hub.")] = None,
+    host: Annotated[str | None, Option(help="The hub's address; 0.0.0.0 listens on all interfaces.")] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="The hub's port.")] = None,
+    data: Annotated[Path | None, Option(help="Base folder for data.")] = None,
+    public_url: Annotated[str | None, Option(help="URL at which others reach this hub.")] = None,
 ) -> Settings:
     """The hub's settings. Options take precedence over COMPUTEPOOL_… variables."""
     settings = _hub_module("settings")
@@ -58,11 +58,10 @@ def _wrong_setting(error: Any, settings: Any) -> Exception:
 @app.command()
 @accepts(settings=hub_settings)
 def start(
-    *, announce: Annotated[int | None, typer.Option(hidden=True)] = None, json: LogJson = False, settings: Settings
+    *, announce: Annotated[int | None, Option(hidden=True)] = None, json: LogJson = False, settings: Settings
 ) -> None:
     """Run a hub in the foreground. `pool up` starts a hub and a node together.
 
-    \b
     Examples:
       pool hub start --host 0.0.0.0 --port 8000 --public-url http://pool.example:8000
       DATABASE_URL=postgresql://pool@db/pool pool hub start
@@ -89,7 +88,6 @@ def link(*, settings: Settings) -> None:
 
     Open it in a browser, or use it on the command line: pool login LINK
 
-    \b
     Examples:
       pool hub link
     """
@@ -101,14 +99,13 @@ def link(*, settings: Settings) -> None:
 @accepts(settings=hub_settings)
 def check(
     *,
-    deep: Annotated[bool, typer.Option("--deep", help="Also read every artifact and verify its SHA-256.")] = False,
+    deep: Annotated[bool, Option("--deep", help="Also read every artifact and verify its SHA-256.")] = False,
     settings: Settings,
 ) -> None:
     """Check the consistency of the hub's database and files. Exits with 1 if a check fails.
 
     The hub can keep running during the check.
 
-    \b
     Examples:
       pool hub check
       pool hub check --deep
@@ -119,7 +116,7 @@ def check(
         {"database": settings.url.partition("://")[0], "broken": broken}, "\n".join(broken) or "All checks passed."
     )
     if broken:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @keys.command("list")
@@ -127,7 +124,6 @@ def check(
 def list_hub_keys(*, settings: Settings) -> None:
     """List signing keys: current, next and previous ones.
 
-    \b
     Examples:
       pool hub keys list
     """
@@ -142,7 +138,6 @@ def rotate_hub_key(*, settings: Settings) -> None:
     Nodes already know the next key. The previous key is accepted for two more days (COMPUTEPOOL_KEY_OVERLAP_S); then
     its private key is deleted. Keys rotate automatically every 90 days (COMPUTEPOOL_KEY_ROTATION_DAYS).
 
-    \b
     Examples:
       pool hub keys rotate
       DATABASE_URL=postgresql://pool@db/pool pool hub keys rotate
@@ -151,10 +146,10 @@ def rotate_hub_key(*, settings: Settings) -> None:
 
 
 def _show_keys(found: list[dict[str, Any]]) -> None:
-    def when(at_ms: int | None) -> str:
-        return "" if at_ms is None else output.moment(at_ms)
-
-    rows = [(k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found]
+    rows = [
+        (k["kid"], k["state"], output.moment(k["starts_at_ms"]), output.moment(k["ends_at_ms"]), k["public_key"])
+        for k in found
+    ]
     output.show_table(found, ("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys.")
 
 

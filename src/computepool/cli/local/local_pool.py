@@ -24,8 +24,6 @@ from computepool.core.errors import ComputePoolError, Conflict, RateLimited, Una
 from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from computepool.sdk import Pool
 
 HUB_START_S = 60.0
@@ -160,6 +158,5 @@ def status_line(text: str) -> Iterator[Callable[[str], None]]:
         output.note(f"{text} …")
         yield lambda new: output.note(f"{new} …")
         return
-    status: Status
     with output.console(stderr=True).status(f"{text} …") as status:
         yield lambda new: status.update(f"{new} …")

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.hub import check_port
@@ -18,6 +18,7 @@ from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, s
 from computepool.cli.node.options import start_arguments
 from computepool.cli.options import accepts
 from computepool.core.words import cores
+from computepool.protocol.local_address import url_of
 from computepool.sdk.client.config import data_folder, open_private
 
 if TYPE_CHECKING:
@@ -26,26 +27,23 @@ if TYPE_CHECKING:
 _PAGE = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0;url={link}"><title>ComputePool</title><a href="{link}">Open the dashboard</a>
 """
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @accepts(node_options=start_arguments)
 def up(
     *,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the hub.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    node: Annotated[bool, typer.Option("--node/--no-node", help="Also start a node on this machine.")] = True,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the dashboard if there is a display.")
-    ] = True,
+    port: Annotated[int, Option(min=1, max=65535, help="Port of the hub.")] = 8000,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
+    data: Annotated[Path | None, Option(help="Data folder.")] = None,
+    node: Annotated[bool, Option("--node/--no-node", help="Also start a node on this machine.")] = True,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Open the dashboard if there is a display.")] = True,
     node_options: list[str],
 ) -> None:
     """Start a hub and one node on this machine. Ctrl-C stops both.
 
     Needs no other service. Data is stored in SQLite, in $COMPUTEPOOL_DATA, /var/lib/computepool or your home folder.
 
-    \b
     Examples:
       pool up
       pool up --port 9000 --data ./pool-data
@@ -62,8 +60,7 @@ def up(
 
 def _start(machine: LocalPool, *, host: str, port: int, node_options: list[str] | None) -> str:
     """Returns the sign-in link. `node_options`: None starts no node."""
-    shown = host if ":" not in host else f"[{host}]"
-    url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
+    url = url_of(_WILDCARDS.get(host, host), port)
     ready = False
     with status_line("Starting the hub") as update:
         secrets = machine.start_hub(host, port)

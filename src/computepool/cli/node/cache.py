@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import typer
+from typer import Context, Typer
 
 from computepool.cli import output
+from computepool.cli.node.options import call_agent
 from computepool.cli.options import Data
 from computepool.core.errors import Unavailable
 from computepool.sdk.client.config import node_folder
 
-app = typer.Typer()
+app = Typer()
 
 
 @app.callback(invoke_without_command=True)
-def cache(context: typer.Context, *, data: Data = None) -> None:
+def cache(context: Context, *, data: Data = None) -> None:
     """Show what the node on this machine has cached.
 
-    \b
     Examples:
       pool node cache
       pool node cache clear
@@ -37,18 +37,16 @@ def cache(context: typer.Context, *, data: Data = None) -> None:
 def clear(*, data: Data = None) -> None:
     """Remove cached inputs and packages that no running job uses. Later jobs fetch them again.
 
-    \b
     Examples:
       pool node cache clear
     """
     from computepool.agent import main
-    from computepool.agent.owner import control
     from computepool.agent.storage import cache_usage
 
     folder = node_folder(data)
     before = _size(folder)
     try:
-        control.call(folder, "clear_cache")
+        call_agent(data, "clear_cache")
     except Unavailable:
         if folder.exists():
             with main.only_agent(folder):

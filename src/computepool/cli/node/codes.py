@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, WATCH_RETRY_FOR_S, open_pool
@@ -31,15 +31,12 @@ def check_code(given: str | None) -> str | None:
 
 def code(
     *,
-    hosts: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Number of machines that may use it.")] = 1,
-    life: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Validity: 10m, 2h.")] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Show progress until the machine has joined and is ready.")
-    ] = False,
+    hosts: Annotated[int, Option(metavar="N", min=1, max=1000, help="Number of machines that may use it.")] = 1,
+    life: Annotated[str | None, Option("--for", metavar="TIME", help="Validity: 10m, 2h.")] = None,
+    wait: Annotated[bool, Option("--wait", help="Show progress until the machine has joined and is ready.")] = False,
 ) -> None:
     """Create a code for one or more new machines, and print the command to run there.
 
-    \b
     Examples:
       pool node code
       pool node code --wait
@@ -77,18 +74,17 @@ def follow_code(pool: Pool, code_id: str, *, verbose: bool = False) -> JoinStatu
     if verbose:
         output.note(status.sentence)
     if status.state == "expired":
-        raise typer.Exit(1)
+        raise Exit(1)
     return status
 
 
 def codes(
-    *, end: Annotated[list[str] | None, typer.Option(metavar="ID", help="Revoke this code; repeatable.")] = None
+    *, end: Annotated[list[str] | None, Option(metavar="ID", help="Revoke this code; repeatable.")] = None
 ) -> None:
     """List or revoke open codes for several machines. Machines that joined stay.
 
     The codes themselves are shown only at creation.
 
-    \b
     Examples:
       pool node codes
       pool node codes --end 3f9c01ab24de

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.local.local_pool import status_line
-from computepool.cli.node.options import ask_hub, config_of
+from computepool.cli.node.options import ask_hub, call_agent, config_of, load_identity
 from computepool.cli.options import Data, NodeName, Yes, confirm, open_pool
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.money.money import format_credits
@@ -29,7 +29,7 @@ _MONTH_DAYS = 30
 def leave(
     *,
     now: Annotated[
-        bool, typer.Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere.")
+        bool, Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere.")
     ] = False,
     data: Data = None,
     yes: Yes = False,
@@ -39,19 +39,16 @@ def leave(
     Its earnings stay in the owner's account. Its cache and delivered results stay on disk. It can return only as a new
     node, with a new code.
 
-    \b
     Examples:
       pool node leave
       pool node leave --now --yes
     """
-    from computepool.agent.hub_link import identity
-
     folder = node_folder(data)
-    known = identity.load(folder / "identity.json")
+    known = load_identity(folder)
     if known is None:
         raise BadRequest("This machine is not enrolled in a pool.")
     config = config_of({}, data=data)
-    status = _status(folder)
+    status = _status(data)
     if not yes:
         _explain(config, known, status, now=now)
         confirm(f"Remove {config.name} ({known.node_id}) from {known.hub_url} permanently?")
@@ -59,7 +56,7 @@ def leave(
     if status is None:
         _leave_stopped(config, known)
     else:
-        _leave_running(folder, now=now)
+        _leave_running(data, now=now)
     output.show(
         {"node_id": known.node_id, "hub": known.hub_url, "left": True},
         f"{config.name} has left {known.hub_url}.{_earnings_text(last)}",
@@ -68,11 +65,9 @@ def leave(
     )
 
 
-def _status(folder: Path) -> dict[str, Any] | None:
-    from computepool.agent.owner import control
-
+def _status(data: Path | None) -> dict[str, Any] | None:
     try:
-        return control.call(folder, "status")
+        return call_agent(data, "status")
     except Unavailable:
         return None
 
@@ -109,7 +104,6 @@ def revoke(node: NodeName, *, yes: Yes = False) -> None:
 
     For a machine that is lost, sold or stolen. It can return only as a new node, with a new code.
 
-    \b
     Examples:
       pool node revoke studio-3
       pool node revoke studio-3 --yes --json
@@ -127,14 +121,12 @@ def revoke(node: NodeName, *, yes: Yes = False) -> None:
 
 
 # ------------------------------------------------------------ with a running agent, or without
-def _leave_running(folder: Path, *, now: bool) -> None:
+def _leave_running(data: Path | None, *, now: bool) -> None:
     """The agent leaves when its last job ends. Ctrl-C only stops waiting for it."""
-    from computepool.agent.owner import control
-
-    control.call(folder, "leave_now" if now else "leave")
+    call_agent(data, "leave_now" if now else "leave")
     with status_line("Leaving: waiting for jobs to finish") as update:
         shown = -1
-        while (status := _status(folder)) is not None:
+        while (status := _status(data)) is not None:
             left = len(status["running"]) + status["waiting"]
             if left != shown:
                 shown = left
@@ -142,7 +134,7 @@ def _leave_running(folder: Path, *, now: bool) -> None:
                     f"Leaving: {pluralize(left, 'job')} to finish, {pluralize(status['unreported'], 'result')} to report"
                 )
             time.sleep(_LOOK_S)
-    if (folder / "identity.json").exists():
+    if (node_folder(data) / "identity.json").exists():
         raise Unavailable("The node stopped, but the hub was not notified. Try again: pool node leave")
 
 

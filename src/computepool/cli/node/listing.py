@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.options import Limit, open_pool
@@ -12,11 +12,10 @@ from computepool.sdk.client.paging import raw_rows
 
 
 def list_nodes(
-    *, mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False, limit: Limit = 100
+    *, mine: Annotated[bool, Option("--mine", help="Only your own nodes.")] = False, limit: Limit = 100
 ) -> None:
     """List the nodes of the pool.
 
-    \b
     Examples:
       pool nodes
       pool nodes --mine --json

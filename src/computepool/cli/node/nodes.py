@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.account.market import floor_words
@@ -44,17 +44,15 @@ _NOTES = {
     "paused": "takes no new jobs, even after a restart",
     "draining": "takes no new jobs, and stops when the last one finishes",
 }
-app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
-Node = Annotated[
-    str | None, typer.Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")
-]
+app = Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
+Node = Annotated[str | None, Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")]
 
 
 @app.command()
 @accepts(given=node_options.node_fields, where=node_options.enrolment)
 def start(
     *,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the full log instead of a summary.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Show the full log instead of a summary.")] = False,
     json: LogJson = False,
     given: dict[str, Any],
     where: dict[str, Any],
@@ -63,7 +61,6 @@ def start(
 
     Options are saved in the node's folder and apply to later starts. A pause also persists.
 
-    \b
     Examples:
       pool node start --hub http://pool.example:8000 --code ABCD-…
       pool node start --cores 4 --ram 8GB --no-gpus --tag studio --property site=lab-7
@@ -88,14 +85,12 @@ def start(
 def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Enrol this machine at a hub with a one-time code, without starting the node.
 
-    \b
     Examples:
       pool node enroll --hub http://pool.example:8000 --code ABCD-…
     """
     from computepool.agent import main
     from computepool.agent.clock import AgentClock
     from computepool.agent.config import prepare_data_dir
-    from computepool.agent.hub_link import identity
     from computepool.agent.owner import saved_options
 
     config = node_options.config_of(given, **where)
@@ -103,7 +98,7 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
         raise BadRequest("Pass a one-time code with --code CODE. Create one: pool node code")
     node_options.note_saved_options(config)
     prepare_data_dir(config.data_dir)
-    if identity.load(config.identity_path) is not None:
+    if node_options.load_identity(config.data_dir) is not None:
         raise Conflict(f"This machine is already enrolled ({config.identity_path}). Start it: pool node start")
     machine = main.inspect(config)
     made = node_options.ask_hub(config, lambda client: main.enrol(config, machine.profile, client, clock=AgentClock()))
@@ -119,7 +114,6 @@ def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
 def status(*, data: Data = None) -> None:
     """Show the status of the node on this machine.
 
-    \b
     Examples:
       pool node status
     """
@@ -130,7 +124,6 @@ def status(*, data: Data = None) -> None:
 def pause(node: Node = None, *, data: Data = None) -> None:
     """Stop taking new jobs. Running jobs continue.
 
-    \b
     Examples:
       pool node pause
       pool node pause studio-3
@@ -142,7 +135,6 @@ def pause(node: Node = None, *, data: Data = None) -> None:
 def resume(node: Node = None, *, data: Data = None) -> None:
     """Take jobs again after a pause.
 
-    \b
     Examples:
       pool node resume
     """
@@ -153,7 +145,6 @@ def resume(node: Node = None, *, data: Data = None) -> None:
 def drain(node: Node = None, *, data: Data = None) -> None:
     """Stop taking new jobs, and stop the node when the last one finishes.
 
-    \b
     Examples:
       pool node drain
     """
@@ -166,13 +157,10 @@ def rekey(*, data: Data = None) -> None:
 
     If the key may have been stolen, revoke the node (`pool node revoke NODE`) and enrol it again.
 
-    \b
     Examples:
       pool node rekey
     """
-    from computepool.agent.owner.control import call
-
-    reply = call(node_folder(data), "rekey")
+    reply = node_options.call_agent(data, "rekey")
     output.show(
         reply,
         f"{reply['node_id']} has a new key; the old one works until {output.moment(reply['old_accepted_until_ms'])}.",
@@ -184,7 +172,6 @@ def rekey(*, data: Data = None) -> None:
 def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Check whether this machine can run a node, and suggest fixes.
 
-    \b
     Examples:
       pool node doctor
     """
@@ -197,14 +184,13 @@ def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
         output.print_table(("", "CHECK", "FOUND", "FIX"), rows)
     if any(check.health is Health.FAIL for check in checks):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
 def show(node: Node = None, *, data: Data = None) -> None:
     """Show a node: resources, benchmarks, current work and reputation.
 
-    \b
     Examples:
       pool node show
       pool node show studio-3 --json
@@ -288,7 +274,6 @@ def _violations(known: ReputationView) -> str:
 def why(node: Node = None, *, data: Data = None) -> None:
     """Explain why a node gets no jobs, or which jobs it gets.
 
-    \b
     Examples:
       pool node why
       pool node why studio-3
@@ -313,16 +298,14 @@ def _change(word: str, node: str | None, data: Path | None) -> None:
 
 
 def _local(word: str, data: Path | None) -> None:
-    from computepool.agent.owner import control
-
-    answer = control.call(node_folder(data), word)
+    answer = node_options.call_agent(data, word)
     output.show_fields(answer, _status_fields(answer))
 
 
 def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
     """The agent's status as fields; omits values that are normal."""
     running = [f"{job['name'] or job['job_id']} ({output.span(job['ran_s'] * 1000)})" for job in status["running"]]
-    unreported = status["unreported"]
+    unreported, free = status["unreported"], output.ranges(status["cpus_free"])
     return [
         ("node", f"{status['name']} ({status['node_id']})"),
         ("owner", status.get("owner_name") or short_account(status["owner"])),
@@ -331,7 +314,7 @@ def _status_fields(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
         ("hub", _hub(status)),
         ("sandbox", f"{status['level']}: {Level.parse(status['level']).meaning}"),
         ("network", "for jobs that list hosts to reach" if status["network"] else "none for jobs"),
-        ("CPUs offered", _cpus(status)),
+        ("CPUs offered", f"{output.ranges(status['cpus']) or 'none'} (free: {free or 'none'})"),
         ("not yet reported", pluralize(unreported, "result") if unreported else None),
         (
             "results being delivered",
@@ -358,11 +341,6 @@ def _hub(status: dict[str, Any]) -> str:
     return f"{status['hub']} {contact}{lost}{error}"
 
 
-def _cpus(status: dict[str, Any]) -> str:
-    free = output.ranges(status["cpus_free"])
-    return f"{output.ranges(status['cpus']) or 'none'} (free: {free or 'none'})"
-
-
 def _clock(offset_ms: int) -> str | None:
     """The difference to the hub's clock, if it is a second or more."""
     if abs(offset_ms) < 1_000:
@@ -374,9 +352,7 @@ def id_of(nodes: NodeApi, node: str | None, data: Path | None) -> str:
     """The node that was named, or the one on this machine."""
     if node is not None:
         return nodes.find(node).id
-    from computepool.agent.hub_link import identity
-
-    known = identity.load(node_folder(data) / "identity.json")
+    known = node_options.load_identity(node_folder(data))
     if known is None:
         raise BadRequest("This machine is not enrolled. Specify a node, for example: pool node why NAME")
     return known.node_id

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+from typer import BadParameter
 
 from computepool.cli import output
 from computepool.cli.node import codes
@@ -149,7 +149,8 @@ def config_of(
     folder = node_folder(data)
     removed = check_reset(reset)
     kept = {field: value for field, value in saved_options.load(folder).items() if field not in removed}
-    address = hub or kept.get("hub_url") or _enrolment_hub(folder)
+    known = load_identity(folder)
+    address = hub or kept.get("hub_url") or (load_config().hub if known is None else known.hub_url)
     kept = {field: value for field, value in kept.items() if field not in given and field != "hub_url"}
     return AgentConfig(
         **{**kept, **given}, hub_url=address, data_dir=folder, code=codes.check_code(code), kept=tuple(kept)
@@ -163,7 +164,7 @@ def check_reset(reset: Sequence[str]) -> set[str]:
     known = {flag_of(field): field for field in saved_options.FIELDS}
     words = {word.lstrip("-").removeprefix("no-") for word in reset}
     if unknown := words - {*known, _EVERYTHING}:
-        raise typer.BadParameter(
+        raise BadParameter(
             f"{min(unknown)!r} is not a saved option; choose from {', '.join(known)}, {_EVERYTHING}.",
             param_hint="--reset",
         )
@@ -190,11 +191,18 @@ def _words(field: str, value: Any) -> list[str]:
     return [f"--{flag}", f"{value:g}" if isinstance(value, float) else str(value)]
 
 
-def _enrolment_hub(folder: Path) -> str:
+def load_identity(folder: Path) -> Identity | None:
+    """The identity of the node in this folder; None if it is not enrolled."""
     from computepool.agent.hub_link import identity
 
-    known = identity.load(folder / "identity.json")
-    return load_config().hub if known is None else known.hub_url
+    return identity.load(folder / "identity.json")
+
+
+def call_agent(data: Path | None, word: str) -> dict[str, Any]:
+    """The reply of the agent that runs on this machine."""
+    from computepool.agent.owner import control
+
+    return control.call(node_folder(data), word)
 
 
 def ask_hub(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.options import Limit, NodeName, open_pool
@@ -15,7 +15,6 @@ def evidence(node: NodeName, *, limit: Limit = 30) -> None:
 
     For nodes of others, times are rounded to the hour and jobs are hidden.
 
-    \b
     Examples:
       pool node evidence studio-3
     """
@@ -38,15 +37,12 @@ def evidence(node: NodeName, *, limit: Limit = 30) -> None:
 def review(
     node: NodeName,
     *,
-    note: Annotated[
-        str, typer.Option(metavar="TEXT", help="Explanation for the administrator.", show_default=False)
-    ] = "",
+    note: Annotated[str, Option(metavar="TEXT", help="Explanation for the administrator.", show_default=False)] = "",
 ) -> None:
     """Ask an administrator to review your node's ban or probation.
 
     The reasons are in `pool node evidence NODE`. The request appears in the administrator's `pool approvals list`.
 
-    \b
     Examples:
       pool node review studio-3 --note "faulty memory has been replaced"
     """
@@ -62,7 +58,6 @@ def pardon(node: NodeName) -> None:
     For honest mistakes, such as faulty memory that was replaced. The node's streak restarts, so its next results are
     all verified.
 
-    \b
     Examples:
       pool node pardon studio-3
     """

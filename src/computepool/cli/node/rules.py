@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from computepool.cli import output
 from computepool.cli.node.nodes import Node, id_of
+from computepool.cli.node.options import call_agent
 from computepool.cli.options import Data, accepts, collects, open_pool, option
 from computepool.core.words import short_account
-from computepool.sdk.client.config import node_folder
 from computepool.sdk.client.sizes import megabytes
 
 _LISTS = ("allow_submitters", "deny_submitters", "allow_labels", "deny_labels")
@@ -54,7 +54,7 @@ def changes(given: dict[str, Any]) -> dict[str, Any]:
 def rules(
     node: Node = None,
     *,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all existing rules first.")] = False,
+    clear: Annotated[bool, Option("--clear", help="Remove all existing rules first.")] = False,
     data: Data = None,
     given: dict[str, Any],
 ) -> None:
@@ -63,7 +63,6 @@ def rules(
     Each option changes one rule and leaves the others unchanged. Rules apply to jobs that start from now on. The hub
     respects them, and the node itself enforces them.
 
-    \b
     Examples:
       pool node rules studio-3
       pool node rules studio-3 --no-net --max-minutes 60 --max-disk 10GB
@@ -103,14 +102,11 @@ def _submitter(job: dict[str, Any], status: dict[str, Any]) -> str:
 def jobs(*, data: Data = None) -> None:
     """Show the jobs running on this machine: submitter, limits and permissions.
 
-    \b
     Examples:
       pool node jobs
       pool node jobs --json
     """
-    from computepool.agent.owner import control
-
-    status = control.call(node_folder(data), "status")
+    status = call_agent(data, "status")
     running = status["running"]
     columns = (
         "JOB", "NAME", "SUBMITTER", "LABELS", "RAN", "MINUTES", "CORES", "CPUS", "CPU", "RSS", "RAM", "DISK", "GPUS",

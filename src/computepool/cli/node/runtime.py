@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import Data
@@ -15,43 +16,38 @@ from computepool.sdk.client.config import node_folder
 if TYPE_CHECKING:
     from computepool.agent.sandbox.runtime.runtime import Runtime
 
-app = typer.Typer(no_args_is_help=True)
+app = Typer(no_args_is_help=True)
 Add = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--runtime-add",
         metavar="PATH",
         help="Program, or file or folder below /usr or /opt, to make visible to jobs; repeatable.",
     ),
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE.tar", help="Tar file of a runtime.")]
+File = Annotated[Path, Argument(metavar="FILE.tar", help="Tar file of a runtime.")]
 
 
 @app.command()
 def show(*, add: Add = None, data: Data = None) -> None:
     """Show the runtime of this machine; build it if needed.
 
-    \b
     Examples:
       pool node runtime show
     """
-    from computepool.agent.execution.job_environment import prepare_runtime
-
-    _print(prepare_runtime(_cache(data), add=add or _saved_additions(data)))
+    _print(_prepare(data, add))
 
 
 @app.command()
 def export(file: File, *, add: Add = None, data: Data = None) -> None:
     """Write the runtime to a tar file, for `pool node runtime import` on other machines.
 
-    \b
     Examples:
       pool node runtime export runtime.tar
     """
-    from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.sandbox.runtime import archive
 
-    made = prepare_runtime(_cache(data), add=add or _saved_additions(data))
+    made = _prepare(data, add)
     archive.write(made, file)
     _print(made)
 
@@ -62,7 +58,6 @@ def import_(file: File, *, data: Data = None) -> None:
 
     Jobs use it from the next start of the node, until `pool node runtime reset`.
 
-    \b
     Examples:
       pool node runtime import runtime.tar
     """
@@ -82,16 +77,13 @@ def import_(file: File, *, data: Data = None) -> None:
 def reset(*, data: Data = None) -> None:
     """Return to the runtime that is built from this machine's own files.
 
-    \b
     Examples:
       pool node runtime reset
     """
-    from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.sandbox.runtime import runtime
 
-    cache = _cache(data)
-    (runtime.open_store(cache) / runtime.CHOSEN).unlink(missing_ok=True)
-    _print(prepare_runtime(cache, add=_saved_additions(data)))
+    (runtime.open_store(_cache(data)) / runtime.CHOSEN).unlink(missing_ok=True)
+    _print(_prepare(data))
 
 
 def _cache(data: Path | None) -> Path:
@@ -102,12 +94,12 @@ def _cache(data: Path | None) -> Path:
     return folder / "cache"
 
 
-def _saved_additions(data: Path | None) -> tuple[str, ...]:
-    """The additions of the node's last start."""
+def _prepare(data: Path | None, add: Sequence[str] | None = None) -> Runtime:
+    """Build the runtime if needed, by default with the additions of the node's last start."""
+    from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.owner import saved_options
 
-    added: tuple[str, ...] = saved_options.load(node_folder(data)).get("runtime_add", ())
-    return added
+    return prepare_runtime(_cache(data), add=add or saved_options.load(node_folder(data)).get("runtime_add", ()))
 
 
 def _print(made: Runtime) -> None:

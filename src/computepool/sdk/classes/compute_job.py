@@ -170,9 +170,7 @@ class ComputeJob(Generic[StateT]):
         name: str | None = None,
     ) -> None:
         """Report a file, with a small `result` beside it. `move`: the file may be moved instead of copied."""
-        source = Path(path)
-        if not source.is_file():
-            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: {_why_not_a_file(source)}")
+        source = _existing_file(path, "report")
         target = _path_below(outputs(), source.name if name is None else name)
         run = self._computepool
         with run.lock:
@@ -196,11 +194,9 @@ class ComputeJob(Generic[StateT]):
 
         `move`: a dispatch need not leave a copy here. The file is removed only once the hub has stored it.
         """
-        source = Path(path)
         if mode not in ("move", "copy"):
             raise ValueError(f"mode must be 'move' or 'copy', not {mode!r}")
-        if not source.is_file():
-            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: {_why_not_a_file(source)}")
+        source = _existing_file(path, "register")
         name = source.name if name is None else name
         _path_below(Path(), name)
         self._computepool.files[name] = _RegisteredFile(path=source.absolute(), moves=mode == "move")
@@ -326,10 +322,13 @@ def _is_dataclass(cls: type) -> bool:
     return "__dataclass_fields__" in cls.__dict__ or not inspect.get_annotations(cls)
 
 
-def _why_not_a_file(path: Path) -> str:
-    if path.is_dir():
-        return "it is a folder; pack it into one file (shutil.make_archive), or put its files into outputs()"
-    return "there is no such file"
+def _existing_file(path: str | os.PathLike[str], verb: str) -> Path:
+    file, reason = Path(path), "there is no such file"
+    if file.is_dir():
+        reason = "it is a folder; pack it into one file (shutil.make_archive), or put its files into outputs()"
+    if not file.is_file():
+        raise FileNotFoundError(f"cannot {verb} {os.fspath(path)!r}: {reason}")
+    return file
 
 
 def _check_payload(payload: Any, *, name: str) -> dict[str, Any]:

@@ -45,14 +45,7 @@ class JobReport(JobOutcome):
             raise ResultUnreadable(
                 f"Job {result.job_id} reported {type(payload).__name__}, not a dict.", job_id=result.job_id
             )
-        return cls(
-            job_id=result.job_id,
-            exit_code=result.exit_code,
-            outputs=tuple(result.outputs),
-            payload=payload,
-            key=result.key,
-            _pool=pool,
-        )
+        return cls.of(pool, result, payload=payload, key=result.key)
 
 
 class Sender:

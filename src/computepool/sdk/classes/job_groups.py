@@ -26,7 +26,7 @@ from computepool.sdk.classes.summary import Summary
 from computepool.sdk.client.session import BATCH_BYTES_MAX
 from computepool.sdk.client.sizes import batches
 from computepool.sdk.jobs.options import JobOptions
-from computepool.sdk.jobs.submitter import Submitter
+from computepool.sdk.jobs.submitter import Submitter, share
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -91,16 +91,16 @@ def submit_compute_job_group(
     sender = Sender(pool, job_class, keyed)
     sender.spec(options)  # raises errors that concern all states before there is a group
     known = None if group_id is None else pool.groups.get(group_id)
-    target = _home(pool, keyed, home=home, known=known, required=return_home_when_complete)
+    home_id, home_name = _home(pool, keyed, home=home, known=known, required=return_home_when_complete)
     for state in keyed:  # so that jobs can dispatch to it
-        if target.name and not state.home_host_name:
-            object.__setattr__(state, "home_host_name", target.name)
+        if home_name and not state.home_host_name:
+            object.__setattr__(state, "home_host_name", home_name)
     texts = {state.job_key: job_classes.state_text(state) for state in keyed}
     submission = _Submission(pool, work, sender, options=options, count=len(keyed))
-    group = known or pool.groups.create(name, home=target.id, return_home=return_home_when_complete)
-    _warn_if_only_home(pool, keyed, target)
+    group = known or pool.groups.create(name, home=home_id, return_home=return_home_when_complete)
+    _warn_if_only_home(pool, keyed, home_id=home_id, home_name=home_name)
     try:
-        submission.run(group.id, keyed, texts, home_id=target.id, fresh=known is None)
+        submission.run(group.id, keyed, texts, home_id=home_id, fresh=known is None)
     except BaseException as error:
         error.add_note(
             f"Group {group.id} was submitted in part. To continue, pass the same states and group_id={group.id!r}."
@@ -111,34 +111,31 @@ def submit_compute_job_group(
         collector=Collector(pool, group.id),
         job_ids=submission.job_ids,
         failures=submission.failures,
-        home=target.name,
+        home=home_name,
         _pool=pool,
         _allow_pickle=work.allow_pickle,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Home:
-    id: str | None = None
-    name: str | None = None
-
-
 def _home(
     pool: Pool, states: Sequence[ComputeJobState], *, home: str | None, known: GroupView | None, required: bool
-) -> _Home:
+) -> tuple[str | None, str | None]:
+    """The ID and the name of the home."""
     if known is not None:
-        return _Home(id=known.home.node_id, name=known.home.node_name)
+        return known.home.node_id, known.home.node_name
     node = find_home(pool, home, named=[state.home_host_name for state in states], required=required)
-    return _Home() if node is None else _Home(id=node.id, name=node.name)
+    return (None, None) if node is None else (node.id, node.name)
 
 
-def _warn_if_only_home(pool: Pool, states: Sequence[ComputeJobState], home: _Home) -> None:
+def _warn_if_only_home(
+    pool: Pool, states: Sequence[ComputeJobState], *, home_id: str | None, home_name: str | None
+) -> None:
     """A common mistake when trying this out on a single machine."""
-    if home.id is None or any(state.allow_home_compute for state in states):
+    if home_id is None or any(state.allow_home_compute for state in states):
         return
-    if [node.id for node in pool.nodes.list(limit=2)] == [home.id]:
+    if [node.id for node in pool.nodes.list(limit=2)] == [home_id]:
         warnings.warn(
-            f"{home.name} is the home and the only host: the jobs wait until another host joins."
+            f"{home_name} is the home and the only host: the jobs wait until another host joins."
             " States with allow_home_compute=True also run on the home host.",
             stacklevel=3,
         )
@@ -154,10 +151,7 @@ class _Submission:
         self.failures: dict[str, str] = {}
         self._reported: set[str] = set()  #: keys reported without a job
         self._terms = dict(work.terms)
-        budget = self._terms.pop("budget", None)
-        self._budget_each = None if budget is None else budget // count
-        if self._budget_each == 0:
-            raise BadRequest(f"budget: too small to share among {count} jobs.")
+        self._budget_each = share(self._terms.pop("budget", None), count)
 
     def run(
         self,

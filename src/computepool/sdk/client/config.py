@@ -89,6 +89,18 @@ def write_private(path: Path, text: str) -> Path:
     return fresh.replace(path)
 
 
+def readable_file(path: str | os.PathLike[str], *, what: str = "file") -> Path:
+    """The path, or BadRequest if the file cannot be read."""
+    file = Path(path).expanduser()
+    try:
+        if file.is_dir():
+            raise BadRequest(f"{what}: {file} is a folder, not a file.")
+        with file.open("rb"):
+            return file
+    except OSError as error:
+        raise BadRequest(f"{what}: cannot read {file}: {error.strerror or error}.") from error
+
+
 def replaceable(path: Path) -> Path:
     """The file that a new one may replace, through links. A device or a pipe would be replaced, too: by root even /dev/null."""
     target = path.resolve()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from computepool.core.errors import ComputePoolError, Conflict
 from computepool.core.words import pluralize
@@ -28,7 +28,7 @@ from computepool.sdk.client.transport import WAIT_MS, Transport
 from computepool.sdk.client.waiting import WaitWatcher, warn_of_running_map
 from computepool.sdk.errors import HubUnreachable
 from computepool.sdk.files.sealing import with_error
-from computepool.sdk.jobs.bundles import Feed, Task
+from computepool.sdk.jobs.bundles import Bundle, Feed, Task
 from computepool.sdk.jobs.futures import JobFuture, Reader
 
 if TYPE_CHECKING:
@@ -60,18 +60,8 @@ class Submission:
     batch: object = None  #: jobs with the same object form one batch, in which they are numbered
 
 
-class Receiver(Protocol):
-    """Receives the ID and the result of a job: the future of a single job, or a bundle of a map's items."""
-
-    def assign(self, job_id: str) -> None: ...
-
-    def finish(self, result: JobResult) -> None: ...
-
-    def fail(self, error: ComputePoolError) -> None: ...
-
-    def drop(self) -> None: ...
-
-
+#: Receives the ID and the result of a job: the future of a single job, or a bundle of a map's items.
+Receiver = JobFuture | Bundle
 #: A job to be sent: what it shares with others, the JSON of its Item, and the receiver of its result.
 Outgoing = tuple[Submission, str, Receiver]
 
@@ -110,10 +100,6 @@ class GroupSession:
         self._downloads = BackgroundThreads("computepool-download", threads=DOWNLOADS_MAX)
         weakref.finalize(self, self._downloads.stop).atexit = False
         self.waits = WaitWatcher(self._transport, self._oldest)
-
-    @property
-    def unfinished(self) -> int:
-        return self._unsent + len(self._open)
 
     @property
     def _unsent(self) -> int:

@@ -17,13 +17,13 @@ from computepool.core.errors import BadRequest, ComputePoolError, Conflict, TooL
 from computepool.protocol import artifacts as wire
 from computepool.protocol.jobs.jobs import RESULT_MAX, InputFile
 from computepool.protocol.sealing import MAGIC, RESULT, About, is_sealed
-from computepool.sdk.client.config import replaceable
+from computepool.sdk.client.config import readable_file, replaceable
 from computepool.sdk.client.resource import Resource, validate
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.client.transport import Transport
 from computepool.sdk.errors import ChecksumMismatch, ResultUnreadable
 from computepool.sdk.files import sealing
-from computepool.sdk.jobs.options import Inputs, PathLike, readable_file
+from computepool.sdk.jobs.options import Inputs, PathLike
 
 #: Bytes read and written at a time.
 CHUNK_BYTES = 1024 * 1024

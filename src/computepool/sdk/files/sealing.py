@@ -85,8 +85,8 @@ def as_json(file: KeyFile) -> str:
     return json.dumps(asdict(file), indent=2) + "\n"
 
 
-def save(file: KeyFile, path: Path | None = None) -> Path:
-    return write_private(path or key_path(), as_json(file))
+def save(file: KeyFile) -> None:
+    write_private(key_path(), as_json(file))
 
 
 def init(*, passphrase: str = "", replace_current: bool = False, always: bool | None = None) -> StoredKey:
@@ -137,9 +137,6 @@ def recipient(seal: bool | str | None) -> str | None:
     if not file.keys:
         raise BadRequest(f"seal: there is no key to seal to: {_HOW}.", field="seal")
     return file.keys[0].public
-
-
-# opening
 
 
 class CannotOpen(ComputePoolError):
@@ -200,9 +197,6 @@ def with_error(view: View, job_id: str | None) -> View:
     if job_id is None or view.error is None or not view.error.startswith(sealing.TEXT_PREFIX):
         return view
     return view.model_copy(update={"error": open_text(view.error, About(job_id, sealing.ERROR))})
-
-
-# passphrases
 
 
 def _store_key(key: X25519PrivateKey, passphrase: str) -> StoredKey:

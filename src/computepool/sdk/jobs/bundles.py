@@ -208,7 +208,8 @@ class Feed:
 
     # ------------------------------------------------------------ receiving, without the session's lock
     def receive(self, job: Bundle, result: JobResult) -> None:
-        if self._must_split(job, result):
+        # Of several items, a single one may be the cause.
+        if result.state is JobState.FAILED and len(job.tasks) > 1 and result.reason not in _SHARED_REASONS:
             self._split(job, stop=result.error == bundles.WROTE_OUTPUTS)
             return
         try:
@@ -236,10 +237,6 @@ class Feed:
             self._unanswered.discard(job)
         self.deliver([(task.index, None, error) for task in job.tasks])
 
-    def _must_split(self, job: Bundle, result: JobResult) -> bool:
-        """The bundle failed as a whole, although a single item may be the cause."""
-        return result.state is JobState.FAILED and len(job.tasks) > 1 and result.reason not in _SHARED_REASONS
-
     def _split(self, job: Bundle, *, stop: bool = False) -> None:
         """Send the items again in smaller jobs, down to single items, so that only the faulty item fails."""
         tasks = job.tasks
@@ -261,7 +258,7 @@ class Feed:
 
 
 class Bundle:
-    """A job with one or more items; the session's Receiver."""
+    """A job with one or more items, whose result the session delivers."""
 
     __slots__ = ("feed", "item", "job_id", "submission", "tasks")
 
@@ -302,7 +299,6 @@ class Bundle:
         numbers = str(first) if len(self.tasks) == 1 else f"{first}-{last}"
         return f"{self.feed.key_prefix}{numbers}"
 
-    # Receiver
     def assign(self, job_id: str) -> None:
         self.job_id = job_id
 
@@ -320,9 +316,13 @@ class Bundle:
         error = job_error(result)
         if error is not None:
             return [(task.index, None, error) for task in self.tasks], []
-        if len(self.tasks) == 1:
-            return [_read_single(self.submission, self.tasks[0], result)], []
-        return self._read_each(result)
+        if len(self.tasks) > 1:
+            return self._read_each(result)
+        index = self.tasks[0].index
+        try:
+            return [(index, self.submission.read(result), None)], []
+        except ComputePoolError as unreadable:
+            return [(index, None, unreadable)], []
 
     def _read_each(self, result: JobResult) -> tuple[list[Outcome], list[Task]]:
         text = result.result or ""
@@ -344,13 +344,6 @@ class Bundle:
             else:
                 outcomes.append((task.index, None, _item_error(result.job_id, kind, value)))
         return outcomes, retries
-
-
-def _read_single(submission: Submission, task: Task, result: JobResult) -> Outcome:
-    try:
-        return task.index, submission.read(result), None
-    except ComputePoolError as unreadable:
-        return task.index, None, unreadable
 
 
 def _item_error(job_id: str, kind: int, value: Any) -> ComputePoolError:

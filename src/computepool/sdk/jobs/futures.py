@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
@@ -19,6 +19,7 @@ from computepool.sdk.client.waiting import job_reason, notice_s
 from computepool.sdk.errors import JobCancelled, ResultUnreadable, job_error
 
 if TYPE_CHECKING:
+    from computepool.sdk.client.session import GroupSession
     from computepool.sdk.pool import Pool
 
 #: Turns a finished job into the value of `result()`, or raises ComputePoolError.
@@ -28,20 +29,11 @@ _cancelling = threading.Lock()
 _log = logging.getLogger("computepool.sdk")
 
 
-class Source(Protocol):
-    """Provides a future with its job's ID and result."""
-
-    pool: Pool
-
-    def wait_for_id(self, future: JobFuture) -> None: ...
-
-    def withdraw(self, future: JobFuture) -> bool: ...
-
-
 class JobFuture(Future[Any]):
     """A concurrent.futures.Future with the ID of its job, by which other processes can attach to it."""
 
-    def __init__(self, source: Source, read: Reader) -> None:
+    def __init__(self, source: GroupSession | _SingleJob, read: Reader) -> None:
+        """`source` provides the job's ID and result."""
         super().__init__()
         self._source = source
         self._read = read

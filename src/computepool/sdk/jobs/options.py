@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from computepool.core.errors import BadRequest
@@ -177,15 +176,3 @@ def terms(options: JobOptions) -> dict[str, Any]:
         fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
     validate(SubmitRequest, spec=JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"]), **fields)
     return fields
-
-
-def readable_file(path: PathLike, *, what: str = "file") -> Path:
-    """The path, or BadRequest if the file cannot be read."""
-    file = Path(path).expanduser()
-    try:
-        if file.is_dir():
-            raise BadRequest(f"{what}: {file} is a folder, not a file.")
-        with file.open("rb"):
-            return file
-    except OSError as error:
-        raise BadRequest(f"{what}: cannot read {file}: {error.strerror or error}.") from error

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from computepool.core.errors import BadRequest
+from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol import sealing
 from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.jobs import JobResult, OutputFile
@@ -34,8 +35,10 @@ class JobOutcome:
     _pool: Pool = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, pool: Pool, result: JobResult) -> JobOutcome:
-        return cls(job_id=result.job_id, exit_code=result.exit_code, outputs=tuple(result.outputs), _pool=pool)
+    def of(cls, pool: Pool, result: JobResult, **more: Any) -> Self:
+        """`more`: the fields that a subclass adds."""
+        outputs = tuple(result.outputs)
+        return cls(job_id=result.job_id, exit_code=result.exit_code, outputs=outputs, _pool=pool, **more)
 
     @property
     def output(self) -> str:
@@ -69,6 +72,24 @@ def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
         raise ResultUnreadable(
             f"The result of job {result.job_id} cannot be read: {error}", job_id=result.job_id
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReader:
+    """Turns the result of a job of this kind into what its future returns. Equal readers share a batch."""
+
+    pool: Pool
+    kind: JobKind
+    allow_pickle: bool
+
+    def __call__(self, result: JobResult) -> Any:
+        if self.kind is JobKind.FUNCTION:
+            return read_value(self.pool, result, allow_pickle=self.allow_pickle)
+        if self.kind is JobKind.CLASS:
+            from computepool.sdk.classes.job_classes import JobReport
+
+            return JobReport.read(self.pool, result, allow_pickle=self.allow_pickle)
+        return JobOutcome.of(self.pool, result)
 
 
 def fetch(

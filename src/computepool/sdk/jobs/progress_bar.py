@@ -110,8 +110,7 @@ class _Notebook:
         if self._handle is not None:
             self._handle.update(self._content(done), raw=True)
 
-    def stop(self, done: int) -> None:
-        self.draw(done)
+    stop = draw
 
     def _content(self, done: int) -> dict[str, str]:
         took_s = time.monotonic() - self._began

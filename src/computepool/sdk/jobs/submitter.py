@@ -15,18 +15,18 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, PAYLOAD_MAX, SOURCE_MAX, InputFile, JobSpec, Needs, spec_digest
 from computepool.protocol.jobs.scripts import Script
+from computepool.sdk.client.config import readable_file
 from computepool.sdk.client.resource import validate
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
 from computepool.sdk.code.functions import PYTHON, Pickled
 from computepool.sdk.jobs import options
-from computepool.sdk.jobs.options import JobOptions, PathLike, readable_file
+from computepool.sdk.jobs.options import JobOptions, PathLike
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import JobResult
     from computepool.protocol.money.credits import QuoteView
     from computepool.sdk.classes.compute_job import ComputeJobState
-    from computepool.sdk.classes.job_classes import JobClass, JobReport
+    from computepool.sdk.classes.job_classes import JobClass
     from computepool.sdk.client.session import GroupSession, Submission
     from computepool.sdk.jobs.bundles import Sizer, Task
     from computepool.sdk.jobs.executor import PoolExecutor
@@ -65,7 +65,7 @@ class Submitter:
         spec = sender.spec(job_classes.with_state(self._given, state, home=state.home_host_name), inputs=self.inputs)
         key = state.job_key or None if "group" in self._given else None  # the shared session has no keys
         item = sender.item(job_classes.state_text(state), key=key)
-        submission = self._submission(spec, self._report)
+        submission = self._submission(spec)
         return self._session.submit(submission, item.model_dump_json(exclude_defaults=True))
 
     def map(
@@ -130,7 +130,7 @@ class Submitter:
             raise BadRequest(f"slices: must be between 1 and {SLICES_MAX}, not {count}.")
         spec = self.script(path, args)
         session = self._own_session("slices", name=spec.name)
-        submission = self._submission(spec, self._outcome, jobs=count)
+        submission = self._submission(spec, jobs=count)
         return session.submit_batch(submission, [_EMPTY_ITEM] * count)
 
     def executor(self) -> PoolExecutor:
@@ -188,7 +188,7 @@ class Submitter:
 
     # ------------------------------------------------------------ steps, also used by the CLI
     def start(self, spec: JobSpec, *, wait: bool) -> JobOutcome | JobFuture:
-        future = self._session.submit(self._submission(spec, self._outcome), _EMPTY_ITEM)
+        future = self._session.submit(self._submission(spec), _EMPTY_ITEM)
         if not wait:
             return future
         outcome: JobOutcome = future.result()
@@ -221,7 +221,7 @@ class Submitter:
         key = (pickled, needed, jobs if "budget" in self._given else 1)
         known = self._functions.get(key)
         if known is None:
-            known = self._submission(self._function_spec(fn, pickled, needed), self._value, jobs=jobs)
+            known = self._submission(self._function_spec(fn, pickled, needed), jobs=jobs)
             if len(self._functions) >= FUNCTIONS_MAX:
                 self._functions.clear()
             self._functions[key] = known
@@ -336,31 +336,22 @@ class Submitter:
         files = {file.name: file.path for file in needed.files if file.name not in given}
         return self.inputs + (self._pool.artifacts.inputs(files) if files else ())
 
-    def _submission(self, spec: JobSpec, read: Callable[[JobResult], Any], *, jobs: int | None = 1) -> Submission:
+    def _submission(self, spec: JobSpec, *, jobs: int | None = 1) -> Submission:
         from computepool.sdk.client.session import Submission
+        from computepool.sdk.jobs.outcome import ResultReader
 
         terms = dict(self.terms)
-        each = _share(terms.pop("budget", None), jobs)
+        each = share(terms.pop("budget", None), jobs)
         retries = terms.pop("retries", 0)
         extra = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in terms.items())
         return Submission(
-            spec=spec.body(), terms=extra, read=read, budget_each=each, retries=retries, allow_pickle=self.allow_pickle
+            spec=spec.body(),
+            terms=extra,
+            read=ResultReader(self._pool, spec.kind, self.allow_pickle),
+            budget_each=each,
+            retries=retries,
+            allow_pickle=self.allow_pickle,
         )
-
-    def _value(self, result: JobResult) -> Any:
-        from computepool.sdk.jobs.outcome import read_value
-
-        return read_value(self._pool, result, allow_pickle=self.allow_pickle)
-
-    def _report(self, result: JobResult) -> JobReport:
-        from computepool.sdk.classes.job_classes import JobReport
-
-        return JobReport.read(self._pool, result, allow_pickle=self.allow_pickle)
-
-    def _outcome(self, result: JobResult) -> JobOutcome:
-        from computepool.sdk.jobs.outcome import JobOutcome
-
-        return JobOutcome.of(self._pool, result)
 
 
 def _read_script(path: PathLike) -> tuple[Path, str]:
@@ -376,7 +367,7 @@ def _read_script(path: PathLike) -> tuple[Path, str]:
     return file, source
 
 
-def _share(budget: int | None, jobs: int | None) -> int | None:
+def share(budget: int | None, jobs: int | None) -> int | None:
     """The part of the budget that each job carries, since the jobs are sent in several batches."""
     if budget is None:
         return None

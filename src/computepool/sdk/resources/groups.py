@@ -115,11 +115,8 @@ class GroupApi(Resource):
             return  # all its items were resent in other jobs
         try:
             text = self._text(result)
-        except (CannotOpen, ChecksumMismatch, NotFound) as error:
-            yield None, _unreadable(result, error)
-            return
-        except ResultUnreadable as error:
-            yield None, error
+        except (CannotOpen, ChecksumMismatch, NotFound, ResultUnreadable) as error:
+            yield None, error if isinstance(error, ResultUnreadable) else _unreadable(result, error)
             return
         parts = None if text is None else answers(text, result)
         if parts is None:

@@ -44,9 +44,7 @@ def checkpoint(*paths: str | os.PathLike[str], progress: float | None = None) ->
     The files are copied, so you may change them afterwards. Returns False if nothing was saved, because the last
     checkpoint is very recent (such calls are cheap) or because the program does not run on a node.
     """
-    if not _may_save():
-        return False
-    return _publish(_named_files(paths), f"::checkpoint NAME{_fraction(progress)}")
+    return _may_save() and _publish(_named_files(paths), f"::checkpoint NAME{_fraction(progress)}")
 
 
 def restored() -> Path | None:
@@ -71,9 +69,7 @@ def dispatch_to(host: str, *paths: str | os.PathLike[str]) -> NoReturn:
 
 def save(state_text: str, files: Mapping[str, str | os.PathLike[str]], progress: float | None = None) -> bool:
     """Like `checkpoint`, for a state and registered files by name."""
-    if not _may_save():
-        return False
-    return _publish(_with_state(state_text, files), f"::checkpoint NAME{_fraction(progress)}")
+    return _may_save() and _publish(_with_state(state_text, files), f"::checkpoint NAME{_fraction(progress)}")
 
 
 def move(
@@ -97,9 +93,6 @@ def restore_into(folder: str | os.PathLike[str]) -> tuple[str, dict[str, Path]] 
             placed[name].parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, placed[name])
     return (source / STATE_FILE).read_text(encoding="utf-8"), placed
-
-
-# communication with the agent
 
 
 def _folder() -> Path | None:
