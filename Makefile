@@ -48,6 +48,7 @@ dashboard:
 	elif ! $(MAKE) web; then echo 'The hub serves what was built before, or its plain pages.'; fi
 
 web: web/out/index.html ## build the dashboard into web/out, when something in web/ has changed
+	@:
 
 setup: .venv/.dev .make/npm ## install everything for development into .venv
 

@@ -91,7 +91,8 @@ def test_the_readmes_python_runs_and_prints_what_it_says(terminal: Terminal) -> 
 
 def test_the_readmes_first_command_shows_logs_and_the_end(terminal: Terminal) -> None:
     readme = (ROOT / "README.md").read_text()
-    assert ".venv/bin/pool submit examples/hello.py --wait" in readme
+    assert "source .venv/bin/activate" in readme
+    assert "pool submit examples/hello.py --wait" in readme
     done = terminal.run("pool submit examples/hello.py --wait")
     assert done.returncode == 0
     assert "Hello from job" in done.stdout

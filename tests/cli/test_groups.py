@@ -65,6 +65,7 @@ def test_keys_are_registered_reported_and_waited_for(pool: Pool, run: Run, tmp_p
     assert "\x1b" not in shown.out
     [row] = [line.split("\t") for line in run("jobs", "groups").out.splitlines() if "\tsweep\t" in line]
     assert row[3:8] == ["3", "2", "1", "0", "complete"]
+    assert "\tsweep\t" in run("group", "list").out
     assert [group["name"] for group in reply(run("jobs", "groups", "--json"))] == ["sweep"]
     assert dict(pool.groups.collector("sweep").values()) == {"a": {"loss": 0.5}, "b": "plain words"}
     home = run("group", "return-home", "sweep")

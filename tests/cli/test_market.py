@@ -119,7 +119,7 @@ def test_the_price_history_has_steps(pool: Pool, run: Run) -> None:
     assert (found["tier"], found["region"], found["step_ms"]) == ("cpu", "in", 5_000)
     assert all(point["low"] <= point["price"] <= point["high"] for point in found["points"])
     for arguments, message in (
-        (("--tier", "rtx-4090"), "No price has been recorded for rtx-4090/anywhere"),
+        (("--tier", "rtx-4090"), "No price has been recorded for rtx-4090 (no region)"),
         (("--region", "in", "--since", "soon"), "since"),
         (("--region", "in", "--step", "-1h"), "step"),
         (("--region", "in", "--since", "1e9999h"), "since"),

@@ -181,5 +181,5 @@ def only_agent(data_dir: Path) -> Iterator[None]:
         try:
             stack.enter_context(hold_lock(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError:
-            raise Conflict(f"Another agent already runs on {data_dir}; stop it or use another folder.") from None
+            raise Conflict(f"Another agent already runs in {data_dir}; stop it or use another folder.") from None
         yield

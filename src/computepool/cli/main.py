@@ -25,29 +25,29 @@ DEBUG_ENV = "COMPUTEPOOL_DEBUG"
 _COMMANDS = """
     status     account.status:status      Show your account, hub, balance, nodes and unfinished jobs.
     up         local.up:up                Start a hub and one node on this machine.
-    host       local.host:host            Run this machine as a host of a small mesh whose members trust each other.
+    host       local.host:host            Run this machine as a host of a small trusted mesh.
     submit     job.submit:submit_command  Submit a script or a command to the pool.
-    quote      job.submit:quote_command   Show what a job would cost and when it would finish, without submitting it.
+    quote      job.submit:quote_command   Show what a job would cost and when it would finish.
     logs       job.jobs:logs              Print a job's output; with -f, follow it.
     cancel     job.jobs:cancel            Cancel jobs.
-    verify     job.verify:verify          Verify a receipt offline: its signature, arithmetic and ledger rows.
+    verify     job.verify:verify          Verify a receipt offline.
     nodes      node.listing:list_nodes    List the nodes of the pool.
-    mesh       job.mesh:mesh              Show key figures of the pool; with --nodes, its nodes; with -f, its activity.
+    mesh       job.mesh:mesh              Show key figures of the pool, its nodes, or its activity.
     events     account.events:events      Print state transitions: who, what, from, to, and why.
     login      account.sign_in:login      Sign in to a hub.
     logout     account.sign_in:logout     Remove the stored key.
     whoami     account.sign_in:whoami     Show the current hub and account.
     jobs       job.jobs:app               List, follow, explain and cancel jobs.
-    group      job.groups:app             Manage groups: what each expects, what arrived, and where results go.
-    credits    account.credits:app        Show your balance: available, held for unfinished jobs, and earned but not matured.
+    group      job.groups:app             Manage groups of jobs and their results.
+    credits    account.credits:app        Show your balance and your transfers.
     prices     account.prices:app         Show the current price table.
     node       node.nodes:app             Run a node on this machine, and manage your nodes.
-    market     account.market:app         Show the price of a unit-hour (one core or one GPU) in each zone, fee included.
+    market     account.market:app         Show spot prices, and set price floors for your nodes.
     artifacts  account.artifacts:app      Manage files at the hub: inputs, outputs and results.
     keys       account.accounts:keys      Manage API keys for programs and other machines.
     accounts   account.accounts:accounts  Manage accounts (admin only).
-    approvals  account.approvals:app      Approve or reject requests that need a second administrator (admin only).
-    payouts    account.payouts:app        Request payouts of earned credits, and approve or record them.
+    approvals  account.approvals:app      Approve or reject requests of other admins (admin only).
+    payouts    account.payouts:app        Request payouts of earned credits, and manage them.
     seal       account.seal:app           Encrypt job results to a key that only you hold.
     webhooks   account.webhooks:app       Send notifications to a URL when groups or jobs finish.
     hub        local.hub:app              Run a hub on this machine.

@@ -93,7 +93,7 @@ def open_store(url: str, *, clock: Clock, hub_id: str, **options: int) -> Store:
 
 def build_hub(settings: Settings, clock: Clock) -> Hub:
     hub_id = clock.entropy(6).hex()
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     migrate(settings.url, rebuild=(reputation_rows.rebuild, submitter_reputation_rows.rebuild))
     store = open_store(
         settings.url,

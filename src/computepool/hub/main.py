@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import resource
 import socket
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
 from computepool.protocol import plain_log
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 ADMIN = "admin"
 _START_FAILED = 3  #: the exit code of uvicorn's own command
@@ -64,7 +66,7 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         server_header=False,
     )
-    server = _Server(config, before_shutdown=lambda: release_waiters(app.state.hub))
+    server = _Server(config, address=settings.address, before_shutdown=lambda: release_waiters(app.state.hub))
     # The program itself is 190 000 permanent objects; scanning them paused all requests for a tenth of a second. So would
     # scanning all that parked polls and sessions refer to, ten times a minute with 10 000 nodes.
     gc.collect()
@@ -92,9 +94,15 @@ def _check_blobs(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Answers parked polls and streams before it waits for requests to end, or each would be cut off."""
 
-    def __init__(self, config: uvicorn.Config, *, before_shutdown: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, *, address: str, before_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
+        self._address = address
         self._before_shutdown = before_shutdown
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            logger.info("hub.listening: %s; for the administrator's sign-in link, run: pool hub link", self._address)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._before_shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 import threading
@@ -174,3 +175,14 @@ def test_a_migration_killed_half_way_changes_nothing(empty_url: str, statement: 
 def test_every_postgresql_address_uses_our_driver(name: str) -> None:
     assert dialect.postgres_url(f"{name}://me:secret@host/db") == "postgresql+psycopg://me:secret@host/db"
     assert not dialect.is_sqlite(f"{name}://host/db")
+
+
+def test_a_new_sqlite_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """It holds the keys that the hub signs with; `pool hub link` may create it before the first start."""
+    file = tmp_path / "new" / "hub.sqlite"
+    schema.migrate(f"sqlite:///{file}")
+    lock = dialect.HubLock(f"sqlite:///{tmp_path / 'other' / 'hub.sqlite'}")
+    lock.release()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o700

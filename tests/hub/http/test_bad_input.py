@@ -150,7 +150,7 @@ QUESTIONS = [
     Bad(404, "no such group", "GET", "/groups/grp_none"),
     Bad(404, "no such node", "GET", "/nodes/node_none"),
     Bad(409, "not finished", "GET", "/jobs/{open_job}/result"),
-    Bad(404, "Not Found", "GET", "/nowhere"),
+    Bad(404, "nothing at this path", "GET", "/nowhere"),
     Bad(405, "Not Allowed", "DELETE", "/jobs"),
     Bad(405, "Not Allowed", "GET", "/next"),
     Bad(422, "whole number|valid integer", "GET", "/events/stream", field="last-event-id", headers={"Last-Event-ID": "x"}),

@@ -190,13 +190,13 @@ async def test_a_statement_explains_every_transfer(
     entries = (await got(sam, "/credits/statement"))["entries"]
     shown = [(e["kind"], e["change"], e["available_change"], e["source"], e["target"], e["text"]) for e in entries]
     hold = 12 * CREDIT  # 2 × 5.6, the price of a core in India, rounded up
-    unused = f"Unused part of the hold for job {job_id} returned."
+    unused = f"Unused hold of job {job_id} refunded."
     assert shown == [
         ("refund", 0, hold - 933_333, "held", "available", unused),
         ("fee", -186_667, 0, "held", "fees", f"The platform's fee for job {job_id}."),
-        ("pay", -746_666, 0, "held", "another account", f"Paid to the owner of the node that did job {job_id}."),
+        ("pay", -746_666, 0, "held", "another account", f"Paid to the owner of the node that ran job {job_id}."),
         ("hold", 0, -hold, "available", "held", f"Put on hold for job {job_id}."),
-        ("grant", 100 * CREDIT, 100 * CREDIT, "promotion", "available", "Credits to begin with."),
+        ("grant", 100 * CREDIT, 100 * CREDIT, "promotion", "available", "Initial credits."),
     ]
     assert (await got(sam, "/credits"))["available"] == sum(e["available_change"] for e in entries)
     [earned, _] = (await got(pia, "/credits/statement"))["entries"]

@@ -263,6 +263,19 @@ async def test_a_quorum_cannot_be_had_from_one_host(
         assert (await sam.post(path, json=asked | {"verify": "adaptive"})).is_success
 
 
+async def test_a_quorum_of_more_owners_than_are_connected_comes_with_a_warning(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    await hub.node(pia, name="studio")
+    await hub.node(pia, name="attic")
+    warning = "quorum:2 needs nodes of 2 owners, but those that could run it now belong to 1 owner: its result waits for more."
+    assert warning in (await quoted(sam, verify="quorum:2"))["sentences"]
+    assert (await sam.post("/jobs", json=body(verify="quorum:2"))).json()["warning"] == warning
+    await hub.node(await hub.account("pat", "provider"))
+    assert warning not in (await quoted(sam, verify="quorum:2"))["sentences"]
+    assert not (await sam.post("/jobs", json=body(verify="quorum:2"))).json().get("warning")
+
+
 @pytest.mark.parametrize(
     ("runs", "said"),
     [

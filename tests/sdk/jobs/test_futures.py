@@ -139,6 +139,20 @@ def test_a_refused_submission_fails_its_futures_with_the_hubs_error(hub: FakeHub
         _ = future.job_id
 
 
+def test_closing_reports_refused_jobs_whose_futures_nobody_read(hub: FakeHub, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(method: str, path: str) -> None:
+        if path == "/jobs":
+            raise Refusal(403, "forbidden", "Your account may not submit.")
+
+    hub.fault = refuse
+    pool = connect(hub.url, "cp_test")
+    read, unread = pool.submit(double, 1), pool.submit(double, 2)
+    assert isinstance(read.exception(SOON_S), Forbidden)
+    pool.close()
+    assert unread.done()
+    assert "1 job was not accepted: Your account may not submit." in caplog.text
+
+
 def test_a_revoked_key_fails_open_futures(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
@@ -348,7 +362,7 @@ def test_closing_reports_the_jobs_that_were_not_sent(caplog: pytest.LogCaptureFi
     pool = connect("http://127.0.0.1:9", "cp_test")  # nobody listens there
     pool.submit(double, 1)
     pool.session().close(0.1)
-    assert "1 job could not be sent to the hub before the program closed" in caplog.text
+    assert "1 job could not be sent to the hub at http://127.0.0.1:9 before the program closed" in caplog.text
 
 
 def test_closing_fails_open_futures_and_refuses_new_ones(hub: FakeHub) -> None:
@@ -369,8 +383,16 @@ def test_an_unknown_or_invalid_option_is_refused_with_a_hint(hub: FakeHub, pool:
         pool.submit(double, number=1)  # type: ignore[call-arg]
     with pytest.raises(BadRequest, match="ram: 'lots' is not valid"):
         pool.submit(double, 1, ram="lots")
-    with pytest.raises(BadRequest, match="cores"):
+    with pytest.raises(BadRequest, match=r"cores: must be at least 0\.001"):
         pool.submit(double, 1, cores=-1)
+    with pytest.raises(BadRequest, match="ram: must be at most 67108864 MB"):
+        pool.submit(double, 1, ram="99999GB")
+    with pytest.raises(BadRequest, match=r"timeout: must be more than 0$"):
+        pool.submit(double, 1, timeout=0)
+    with pytest.raises(BadRequest, match="impossible: must be 'queue' or 'refuse'"):
+        pool.submit(double, 1, impossible="maybe")
+    with pytest.raises(BadRequest, match="env: 'A-B' is not a valid name"):
+        pool.submit(double, 1, env={"A-B": "1"})
     with pytest.raises(BadRequest, match="isolation"):
         pool.submit(double, 1, isolation="prayer")
     assert not hub.requests

@@ -97,7 +97,7 @@ const COLUMNS: Column<Group>[] = [
     key: "done",
     title: "Done",
     width: "5.2rem",
-    grow: 1,
+    grow: 1.5,
     right: true,
     cell: (group) =>
       group.total > 0 ? (

@@ -39,8 +39,8 @@ export function Legend({ nodes }: { nodes: MeshNode[] }) {
         ))}
       </ul>
       <p className="text-muted">
-        Colour: tier. Shape: kind of hardware. Size: capacity. Ring: jobs run there. Hollow: takes no new jobs. Strong edge: your
-        node. Number: several nodes.
+        Colour: tier. Shape: kind of hardware. Size: capacity. Ring: jobs run there. Hollow: takes no new jobs. Thick outline:
+        your node. Number: several nodes.
       </p>
     </div>
   );

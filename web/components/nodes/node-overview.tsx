@@ -8,6 +8,8 @@ import { NodeHardware } from "./node-hardware";
 import { NodeWhy } from "./node-why";
 import { NodeWork } from "./node-work";
 
+const HOUR_MS = 3_600_000;
+
 export function NodeOverview({ node }: { node: NodeView }) {
   return (
     <div className="grid gap-5">
@@ -35,8 +37,9 @@ function Now({ node }: { node: NodeView }) {
   const { profile } = node;
   const used = node.cores_free == null ? null : Math.max(0, profile.cores - node.cores_free);
   const ram = node.ram_free_mb == null ? null : Math.max(0, profile.ram_mb - node.ram_free_mb);
-  const week = node.uptime?.spans.find((span) => span.hours === 168);
-  const day = node.uptime?.spans.find((span) => span.hours === 24);
+  const spans = knownSpans(node);
+  const week = spans.find((span) => span.hours === 168);
+  const day = spans.find((span) => span.hours === 24);
   return (
     <Stats>
       <Stat name="Running" hint={`${node.leased} about to start`}>
@@ -52,7 +55,7 @@ function Now({ node }: { node: NodeView }) {
         {node.reliability == null ? "–" : percent(node.reliability)}
       </Stat>
       <Stat name="Online, 7 days" hint={day ? `last day ${ppm(day.share_ppm, 1)}` : undefined}>
-        {week && week.known_ms > 0 ? ppm(week.share_ppm, 1) : "–"}
+        {week ? ppm(week.share_ppm, 1) : "–"}
       </Stat>
       <Stat
         name="Last seen"
@@ -93,6 +96,11 @@ function Sandbox({ node }: { node: NodeView }) {
   );
 }
 
+/** Less than an hour is too short for a figure, as the hub's sentence says. */
+function knownSpans({ uptime }: NodeView) {
+  return uptime?.spans.filter((span) => span.known_ms >= HOUR_MS) ?? [];
+}
+
 function About({ node }: { node: NodeView }) {
   const { profile, uptime } = node;
   const properties = Object.entries(profile.properties ?? {});
@@ -105,7 +113,7 @@ function About({ node }: { node: NodeView }) {
         </Fact>
         <Fact name="Region">
           {node.region || "no region"}
-          {node.place && <span className="text-muted"> · {node.place}</span>}
+          {node.place && (node.region || profile.place) && <span className="text-muted"> · {node.place}</span>}
         </Fact>
         <Fact name="Joined">
           <Moment ms={node.enrolled_at_ms} />
@@ -150,9 +158,9 @@ function About({ node }: { node: NodeView }) {
           <Fact name="Uptime">
             {uptime.sentence}
             <span className="mt-1 flex flex-wrap gap-x-4 text-muted text-sm">
-              {uptime.spans.map((span) => (
+              {knownSpans(node).map((span) => (
                 <span key={span.hours} className="num">
-                  {span.hours === 24 ? "24 h" : `${span.hours / 24} days`}: {span.known_ms > 0 ? ppm(span.share_ppm, 1) : "–"}
+                  {span.hours === 24 ? "24 h" : `${span.hours / 24} days`}: {ppm(span.share_ppm, 1)}
                 </span>
               ))}
             </span>

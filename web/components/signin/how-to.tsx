@@ -8,8 +8,8 @@ export function FirstRun({ hub }: { hub: HubInfo }) {
     <section className="panel grid gap-4 p-6">
       <h1>Welcome to {hub.name}</h1>
       <p>
-        This is a ComputePool hub: people lend it their idle machines, and others run jobs on them. It has just been set up;
-        nobody has signed in yet.
+        This is a ComputePool hub: people lend it their idle machines, and others run jobs on them. It has just been set up, and
+        nobody has signed in with a browser yet.
       </p>
       <div className="grid gap-2">
         <p>

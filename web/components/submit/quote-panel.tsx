@@ -46,7 +46,7 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
           {count(quote.nodes_now)} <span className="font-normal text-muted text-sm">of {count(quote.nodes_able)} suitable</span>
         </Quoted>
         <Quoted name="Starts">{estimate(quote.start)}</Quoted>
-        <Quoted name="Runs">{estimate(quote.run)}</Quoted>
+        <Quoted name="Runs">{estimate(quote.run, "< 1 s")}</Quoted>
         <Quoted name="Finishes">{estimate(quote.finish)}</Quoted>
       </Facts>
       {!quote.affordable && (
@@ -76,9 +76,9 @@ function Price({ quote: { price_low: low, price_high: high } }: { quote: Quote }
   );
 }
 
-function estimate({ p50_ms: half }: Schemas["Estimate"]): string {
+function estimate({ p50_ms: half }: Schemas["Estimate"], short = "at once"): string {
   if (half == null) return "unknown";
-  return half < 1000 ? "at once" : `≈ ${duration(half)}`;
+  return half < 1000 ? short : `≈ ${duration(half)}`;
 }
 
 function Quoted({ name, children }: { name: string; children: ReactNode }) {

@@ -107,9 +107,9 @@ LEASE_LOST = "the node lost contact with the hub and stopped the job"
 #: What each unusual end of a process means: the reason, and the sentence where the sandbox gives none.
 _ENDINGS = {
     Status.TIMEOUT: (Reason.TIMEOUT, "ran longer than its time limit"),
-    Status.OOM: (Reason.OUT_OF_MEMORY, "used more memory than it asked for"),
+    Status.OOM: (Reason.OUT_OF_MEMORY, "used more memory than it requested"),
     Status.OUTPUT_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more output than is allowed"),
-    Status.DISK_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more to its folder than it asked for"),
+    Status.DISK_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more to its folder than it requested"),
     Status.SANDBOX_ERROR: (Reason.NODE_ERROR, "the sandbox failed"),
     Status.CANCELLED: (Reason.CANCELLED_BY_USER, "was cancelled"),
     Status.LEASE_LOST: (Reason.LEASE_LOST, LEASE_LOST),

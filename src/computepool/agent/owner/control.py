@@ -84,7 +84,7 @@ def call(data_dir: Path, command: str) -> dict[str, Any]:
         except PermissionError as error:
             raise Unavailable(f"The agent in {data_dir} belongs to another user; run this as that user.") from error
         except OSError as error:
-            raise Unavailable(f"No agent is running on {data_dir}; start it with `pool node start`.") from error
+            raise Unavailable(f"No agent is running in {data_dir}; start it with `pool node start`.") from error
     try:
         reply: dict[str, Any] = json.loads(line)
     except ValueError as error:

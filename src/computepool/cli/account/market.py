@@ -243,7 +243,7 @@ def _income(amount: int) -> str:
 
 
 def _name(tier: str, region: str) -> str:
-    return f"{tier}/{region or 'anywhere'}"
+    return f"{tier}/{region}" if region else f"{tier} (no region)"
 
 
 def _units(thousandths: int) -> str:

@@ -43,7 +43,21 @@ def groups(
     if group is not None:
         show_summary(pool.groups.collector(group).summary().view)
         return
-    found = pool.groups.list(limit=limit)
+    _list(pool.groups.list(limit=limit))
+
+
+@app.command("list")
+def list_groups(*, limit: Limit = 30) -> None:
+    """List groups, newest first, with progress, failures and delivery state.
+
+    \b
+    Examples:
+      pool group list
+    """
+    _list(open_pool().groups.list(limit=limit))
+
+
+def _list(found: Sequence[GroupView]) -> None:
     columns = ("ID", "NAME", "KIND", "TOTAL", "DONE", "FAILED", "PENDING", "STATE", "HOME", "CREATED")
     output.show_table(found, columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME")
 

@@ -17,7 +17,7 @@ from computepool.cli import output
 from computepool.cli.options import REST, WATCH_RETRY_FOR_S, accepts, job_options, note_if_interrupted, open_pool
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
-from computepool.core.money.money import format_credits, free_or_reserved
+from computepool.core.money.money import format_credits, free_or_reserved, round_up
 from computepool.sdk.errors import missing_module_hint, missing_package
 
 if TYPE_CHECKING:
@@ -159,7 +159,14 @@ def print_quote(quote: QuoteView) -> None:
     for sentence in quote.sentences:
         output.write_line(sentence)
     rows = [
-        (zone.tier, zone.region, format_credits(zone.spot), format_credits(zone.price), zone.nodes_now, zone.nodes_able)
+        (
+            zone.tier,
+            zone.region or "none",
+            format_credits(round_up(zone.spot)),
+            format_credits(zone.price),
+            zone.nodes_now,
+            zone.nodes_able,
+        )
         for zone in quote.zones
     ]
     output.print_table(("TIER", "REGION", "SPOT", "PRICE/H", "NODES NOW", "NODES ABLE"), rows)

@@ -17,7 +17,7 @@ from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node.options import start_arguments
 from computepool.cli.options import accepts
-from computepool.core.words import cores
+from computepool.core.words import cores, pluralize
 from computepool.protocol.local_address import url_of
 from computepool.sdk.client.config import data_folder, open_private
 
@@ -98,9 +98,10 @@ def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) ->
     if with_node:
         node = next(n for n in pool.nodes.list(mine=True) if n.online)
         profile = node.profile
+        gpus = pluralize(len(profile.gpus), "GPU") if profile.gpus else "no GPU"
         network = ", network for jobs that list hosts" if profile.network else ""
         lines.insert(3, f"  This machine offers: {cores(profile.cores)}, {output.memory(profile.ram_mb)}, "
-                        f"{len(profile.gpus) or 'no'} GPU{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
+                        f"{gpus}{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
     output.write_line("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()
 

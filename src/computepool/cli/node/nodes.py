@@ -178,8 +178,10 @@ def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     from dataclasses import asdict
 
     from computepool.agent.owner.doctor import Health, check_all
+    from computepool.cli.local.local_pool import status_line
 
-    checks = check_all(node_options.config_of(given, **where))
+    with status_line("Testing this machine and its sandboxes"):
+        checks = check_all(node_options.config_of(given, **where))
     if not output.print_json([asdict(check) for check in checks]):
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
         output.print_table(("", "CHECK", "FOUND", "FIX"), rows)

@@ -47,7 +47,7 @@ class Zone:
     region: str
 
     def __str__(self) -> str:
-        return f"{self.tier}/{self.region or 'anywhere'}"
+        return f"{self.tier}/{self.region}" if self.region else f"{self.tier} (no region)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ class Outlook:
     awake: int = 0  #: nodes that agree to the price and are neither offline, paused nor cooling off
     networked: int | None = None  #: nodes that take jobs with network; None if the job does not use it
     python: int | None = None  #: nodes with the required Python version; None if the job requires none
+    owners: int = 0  #: owners of the nodes that could run it
 
     @property
     def now(self) -> int:
@@ -78,7 +79,10 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     groups = [OfferGroup(offer, own, *total) for (offer, own), total in merged.items()]
     groups.sort(key=lambda group: (group.offer.price, str(group.offer.zone)))
     awake = int(np.count_nonzero(able & agrees & verdicts.now["available"]))
-    return Outlook(nodes=len(fleet), groups=tuple(groups), awake=awake, networked=networked, python=python)
+    owners = int(np.unique(fleet.table.owner[rows]).size)
+    return Outlook(
+        nodes=len(fleet), groups=tuple(groups), awake=awake, networked=networked, python=python, owners=owners
+    )
 
 
 def _count_passing(verdicts: Verdicts, gate: str) -> int | None:

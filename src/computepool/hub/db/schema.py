@@ -33,7 +33,9 @@ def migrate(url: str, *, rebuild: Sequence[Callable[[Connection], None]] = ()) -
     """
     file = dialect.sqlite_file(url)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        # It holds the hub's private keys.
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
     engine = dialect.make_migrator(url)
     try:
         with engine.begin() as connection:

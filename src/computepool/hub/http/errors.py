@@ -34,6 +34,7 @@ STATUS = {
 }
 _CODES_BY_STATUS = {404: "not_found", 413: "too_large"}
 _ECHO_MAX = 200
+_NO_ROUTE = "There is nothing at this path. Check the hub's address; its API is under /api/v1."
 _TITLES = {code: code.replace("_", " ").capitalize() for code in STATUS}
 
 
@@ -101,7 +102,8 @@ def install(app: FastAPI) -> None:
     async def on_http(request: Request, error: HTTPException) -> Response:
         # FastAPI answers 400 to a body that it could not read; here every invalid request is a 422.
         status = 422 if error.status_code == 400 else error.status_code
-        answer = problem(_CODES_BY_STATUS.get(status, "bad_request"), str(error.detail), status=status)
+        detail = _NO_ROUTE if status == 404 else str(error.detail)
+        answer = problem(_CODES_BY_STATUS.get(status, "bad_request"), detail, status=status)
         answer.headers.update(error.headers or {})
         if status == 405:
             path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))

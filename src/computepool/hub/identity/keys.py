@@ -73,8 +73,8 @@ def _expiry_within_maker(tx: Tx, principal: Principal, requested_ms: int | None,
     if explicit:
         left_s = max(0, maker.expires_at_ms - tx.now_ms) // 1000
         raise Forbidden(
-            f"This key expires in {left_s} s and cannot create one that lives longer; ask for less, or use a key that "
-            "lives longer.",
+            f"This key expires in {left_s} s and cannot create one that lives longer; request a shorter lifetime, or use "
+            "a key that lives longer.",
             field="expires_in_s",
         )
     return maker.expires_at_ms

@@ -15,7 +15,7 @@ _LISTED_MAX = 5  #: candidates in an error message
 _LISTS = {
     ReferenceKind.JOB: "pool jobs list",
     ReferenceKind.NODE: "pool nodes",
-    ReferenceKind.GROUP: "pool jobs groups",
+    ReferenceKind.GROUP: "pool group list",
     ReferenceKind.ACCOUNT: "pool accounts list",
 }
 

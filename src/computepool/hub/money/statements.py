@@ -127,15 +127,15 @@ def _description(row: TransferRow, mine: tuple[str, ...]) -> str:
     note = f": {row.ref}" if row.ref else ""
     descriptions = {
         Kind.HOLD: f"Put on hold for{job}" + (f", the first of {row.ref}" if row.ref else ""),
-        Kind.PAY: f"Earned by{job}" if row.credit in mine else f"Paid to the owner of the node that did{job}",
+        Kind.PAY: f"Earned by{job}" if row.credit in mine else f"Paid to the owner of the node that ran{job}",
         Kind.FEE: f"The platform's fee for{job}",
-        Kind.REFUND: f"Unused part of the hold for{job} returned",
+        Kind.REFUND: f"Unused hold of{job} refunded",
         Kind.TAKE_BACK: f"{'Came' if row.credit in mine else 'Taken'} back: the result of{job} was wrong",
-        Kind.MATURE: "Earnings that matured: yours to spend",
-        Kind.GRANT: "Credits to begin with",
+        Kind.MATURE: "Matured earnings",
+        Kind.GRANT: "Initial credits",
         Kind.TOP_UP: ("Paid in" if row.debit == ledger.BANK else "Given by the operator") + note,
-        Kind.PAYOUT_RESERVE: "On its way to your bank",
-        Kind.PAYOUT_RETURN: "A payout that did not succeed came back",
+        Kind.PAYOUT_RESERVE: "Reserved for a payout",
+        Kind.PAYOUT_RETURN: "Failed payout, returned",
         Kind.PAYOUT_PAID: "Paid out",
     }
     return f"{descriptions[Kind(row.kind)]}."

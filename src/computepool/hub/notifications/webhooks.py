@@ -137,7 +137,7 @@ async def test(hub: Hub, principal: Principal, webhook_id: str) -> DeliveryView:
             raise Conflict(f"The webhook is disabled: {row.disabled_reason}. Enable it first.")
         since_ms, most = tx.now_ms - _MINUTE_MS, settings.webhook_tests_max
         if rows.recent(tx.connection, row.account_id, event=_TEST, since_ms=since_ms) >= most:
-            raise RateLimited(f"An account may ask for {most} tests in a minute.", retry_after_s=60)
+            raise RateLimited(f"An account may request {most} tests a minute.", retry_after_s=60)
         delivery = f"msg_{event_rows.last_event(tx.connection):013x}_{number}"
         body = notices.payload(settings.address, _TEST, at_ms=tx.now_ms, data={"webhook_id": webhook_id})
         delivery_row = {"id": delivery, "webhook_id": webhook_id, "event": _TEST, "body": body}

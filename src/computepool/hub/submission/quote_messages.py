@@ -5,14 +5,15 @@ from __future__ import annotations
 from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.core.money.pricing import Economy
 from computepool.core.pythons import any_version
-from computepool.core.trust.verification import Mode
+from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.core.words import pluralize
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 
 
-def sentences(view: QuoteView, request: QuoteRequest) -> list[str]:
+def sentences(view: QuoteView, request: QuoteRequest, too_few_owners: str = "") -> list[str]:
     found = [
         _who(view),
+        too_few_owners,
         network(view),
         _python(view, request),
         _price(view),
@@ -33,6 +34,16 @@ def _who(view: QuoteView) -> str:
     takers = pluralize(view.nodes_now, "node") if view.nodes_now else "No node"
     dear = f"; {view.nodes_too_expensive} of them not at this price" if view.nodes_too_expensive else ""
     return f"{takers} would take it now, and {pluralize(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
+
+
+def missing_owners(policy: VerificationPolicy, owners: int) -> str:
+    """Why a quorum cannot be reached now; empty if it can, and if no node at all could run the job."""
+    if policy.mode is not Mode.QUORUM or not 0 < owners < policy.quorum:
+        return ""
+    return (
+        f"{policy} needs nodes of {policy.quorum} owners, but those that could run it now belong to "
+        f"{pluralize(owners, 'owner')}: its result waits for more."
+    )
 
 
 def network(view: QuoteView) -> str:

@@ -14,7 +14,7 @@ from computepool.core.money.pricing import PriceTable
 from computepool.core.money.terms import Terms
 from computepool.core.placement.outlook import OfferGroup, Outlook, outlook, percentile
 from computepool.core.resources import Requirements
-from computepool.core.trust.verification import VerificationPolicy
+from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.fleet.shapes import shape_of
@@ -92,7 +92,16 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
     history = await hub.store.read(partial(_look_back, hub, account=account, request=request, zones=zones))
     view = _view(hub.money.market.table, request, agreed, seen=seen, history=history)
     view = view.model_copy(update={"reason": reason})
-    return view.model_copy(update={"sentences": quote_messages.sentences(view, request)})
+    few = quote_messages.missing_owners(agreed.policy, seen.owners)
+    return view.model_copy(update={"sentences": quote_messages.sentences(view, request, few)})
+
+
+def quorum_warning(hub: Hub, requirements: Requirements, *, account: str, agreed: Terms) -> str:
+    """A warning that nodes of too few owners could run a job for its quorum; empty for all others, at no cost."""
+    if agreed.policy.mode is not Mode.QUORUM:
+        return ""
+    seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape_of(requirements, account, ceiling=agreed.ceiling))
+    return quote_messages.missing_owners(agreed.policy, seen.owners)
 
 
 def _look_back(

@@ -98,6 +98,7 @@ async def _prepare(
     )
     refuse = request.impossible == "refuse"
     warning = await explanations.warning(hub, known.requirements, account, refuse=refuse)
+    warning = warning or quotes.quorum_warning(hub, known.requirements, account=account, agreed=terms)
     submission = _Submission(
         snapshot=take(hub, [account]),
         principal=principal,

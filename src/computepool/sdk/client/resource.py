@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from computepool.core.errors import BadRequest
 from computepool.core.ids import is_id
@@ -22,6 +23,13 @@ Row = TypeVar("Row")
 _PREFIXES = {ReferenceKind.GROUP: "grp", ReferenceKind.ACCOUNT: "acc"}
 #: Options by the field that they set, where removing the suffix "_s" is not enough.
 _AS_WRITTEN = {field: option for option, field in SIZES.items()}
+#: Pydantic's errors about numbers, in the words of this SDK.
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
 
 
 def validate(model: type[Model], **fields: Any) -> Model:
@@ -29,12 +37,27 @@ def validate(model: type[Model], **fields: Any) -> Model:
     try:
         return model(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        first = error.errors(include_url=False)[0]
+        *parents, last = first["loc"] or ("",)
+        field, message = ".".join(map(str, first["loc"])), _in_words(first)
+        if last == "[key]":
+            field, message = ".".join(map(str, parents[:-1])), f"{parents[-1]!r} is not a valid name"
+        elif field.endswith("_mb") and first["type"] in _BOUNDS:
+            message += " MB"
         if not field:  # the message concerns several fields and names them
             raise BadRequest(f"{message[:1].upper()}{message[1:]}.") from error
         raise BadRequest(f"{_AS_WRITTEN.get(field) or field.removesuffix('_s')}: {message}", field=field) from error
+
+
+def _in_words(error: ErrorDetails) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        bound = context[name]
+        return f"must be {words} {int(bound) if bound == int(bound) else bound}"
+    if kind == "literal_error":
+        return f"must be {context['expected']}"
+    return error["msg"].removeprefix("Value error, ")
 
 
 class Resource:

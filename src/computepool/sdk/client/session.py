@@ -43,6 +43,8 @@ DOWNLOADS_MAX = 4
 #: With this many open jobs, a short pause between polls lets each one bring more results, which saves the hub work.
 _BUSY_OPEN = 200
 _BUSY_PAUSE_S = 0.01
+#: How many refused jobs are remembered until the program ends.
+_REFUSED_MAX = 100
 
 _log = logging.getLogger("computepool.sdk")
 
@@ -97,6 +99,7 @@ class GroupSession:
         self._closing = False
         self._abandoned = False
         self._failure: ComputePoolError | None = None
+        self._refused: deque[JobFuture] = deque(maxlen=_REFUSED_MAX)
         self._downloads = BackgroundThreads("computepool-download", threads=DOWNLOADS_MAX)
         weakref.finalize(self, self._downloads.stop).atexit = False
         self.waits = WaitWatcher(self._transport, self._oldest)
@@ -231,13 +234,22 @@ class GroupSession:
         end = time.monotonic() + timeout
         if not self.flush(timeout):
             unsent = pluralize(self._unsent, "job")
-            _log.warning("%s could not be sent to the hub before the program closed", unsent)
+            url = self._transport.url
+            _log.warning("%s could not be sent to the hub at %s before the program closed", unsent, url)
+        self._report_refusals()
         with self._state:
             self._begin_closing()
             sender = self._sender
         if sender is not None and sender is not threading.current_thread():
             sender.join(max(0.0, end - time.monotonic()))
         self._release_open()
+
+    def _report_refusals(self) -> None:
+        """Report the jobs that the hub refused, if the program has not looked at their futures."""
+        refused = [future for future in self._refused if not future.examined and not future.cancelled()]
+        if refused:
+            count = pluralize(len(refused), "job was", "jobs were")
+            _log.warning("%s not accepted: %s", count, refused[-1].exception())
 
     def _begin_closing(self) -> None:
         """The caller holds the lock."""
@@ -359,6 +371,7 @@ class GroupSession:
             self._state.notify_all()
         for receiver in receivers:  # without the lock: they may submit more jobs and wait until those are sent
             receiver.fail(error)
+        self._refused.extend(receiver for receiver in receivers if isinstance(receiver, JobFuture))
 
     def _acknowledge(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
         finished: list[tuple[Receiver, JobResult]] = []

@@ -40,6 +40,7 @@ class JobFuture(Future[Any]):
         self._id: str | None = None
         self._notified = False
         self._to_cancel = False
+        self.examined = False  #: the program has asked for its outcome
         self._seen: tuple[JobState, float] | None = None  #: the hub's last reply, and when it came
 
     @property
@@ -59,6 +60,7 @@ class JobFuture(Future[Any]):
 
     def result(self, timeout: float | None = None) -> Any:
         """The job's value. Raises JobFailed, JobCancelled or JobExpired if there is none, or TimeoutError."""
+        self.examined = True
         try:
             return super().result(timeout)
         except TimeoutError as error:
@@ -76,6 +78,7 @@ class JobFuture(Future[Any]):
             raise self._as_cancelled(error) from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.examined = True
         try:
             return super().exception(timeout)
         except CancelledError as error:
@@ -151,6 +154,7 @@ class JobFuture(Future[Any]):
                 self._mark_cancelled()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        self.examined = True
         super().add_done_callback(partial(_call_back, fn))
 
     def _reason(self, waited_s: float) -> str:
