@@ -113,7 +113,7 @@ def test_without_an_economy_everything_is_free() -> None:
 
 @pytest.mark.parametrize("economy", Economy)
 def test_a_table_survives_its_own_writing(economy: Economy) -> None:
-    table = first_table(economy, version=7)
+    table = dataclasses.replace(first_table(economy), version=7)
     assert pricing.from_json(pricing.to_json(table)) == table
 
 

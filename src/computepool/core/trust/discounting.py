@@ -54,19 +54,15 @@ class Outcomes:
 
     def score(self, now_ms: int) -> float:
         """The cautious mean at this moment, from 0 to 1."""
-        return score_of(*self.fade(now_ms))
+        success, failure = self.fade(now_ms)
+        a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE
+        n = a + b
+        mean = a / n
+        return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
 
     def fade(self, now_ms: int) -> tuple[int, int]:
         """S and F at this moment."""
         return fade(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
-
-
-def score_of(success: int, failure: int) -> float:
-    """The cautious mean, from 0 to 1. S and F in fractions of ONE."""
-    a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE
-    n = a + b
-    mean = a / n
-    return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
 
 
 def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
