@@ -163,7 +163,8 @@ class AgentConfig:
         for field_name, parse in (
             ("place", self.stated_place),
             ("net_private", lambda: parse_networks(self.net_private)),
-            ("package_index", self._parse_package_index),
+            ("package_index", lambda: parse_targets(self.package_index_hosts)),
+            ("package_index", lambda: self.package_index and target_of(self.package_index)),
         ):
             try:
                 parse()
@@ -176,11 +177,6 @@ class AgentConfig:
             raise BadRequest(
                 "The Python mirror must be a URL, or the full path of a download list (.json).", field="python_mirror"
             )
-
-    def _parse_package_index(self) -> None:
-        parse_targets(self.package_index_hosts)
-        if self.package_index:
-            target_of(self.package_index)
 
     def stated_place(self) -> tuple[float, float] | None:
         """Raises ValueError."""

@@ -115,16 +115,15 @@ class LogBuffer:
         """Add a line of the agent's own. It is not part of the job's output, which is counted and compared."""
         self._keep(STDERR, f"[{text}]\n")
 
-    @property
-    def over_limit(self) -> bool:
-        return self.seen_bytes > self._limits.output_bytes_max
-
     def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
         """`skipped`: bytes that followed and were not read, because they would not be kept."""
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_signals(data)
-            self._remember(data)
+            if self._printed is not None:
+                self._printed += data
+                if len(self._printed) > self._limits.checkpoint_printed_max:
+                    self._printed = None
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
         self._add(stream, self._decode(stream, data))
@@ -142,12 +141,6 @@ class LogBuffer:
         """Digest exactly the text that is sent, however long it is."""
         self._sha.update(text.encode())
         self._chars += len(text)
-
-    def _remember(self, data: bytes) -> None:
-        if self._printed is not None:
-            self._printed += data
-            if len(self._printed) > self._limits.checkpoint_printed_max:
-                self._printed = None
 
     def printed_digest(self) -> PrintedDigest:
         """Of standard output as the hub receives it, without signal lines. Call it after the last output."""

@@ -32,11 +32,6 @@ class WireReply(NamedTuple):
     headers: dict[bytes, bytes]  #: names in lower case; anything may be in them
     body: bytes
 
-    @property
-    def is_plain_success(self) -> bool:
-        """True if the body needs no decoding."""
-        return 200 <= self.status < 300 and b"content-encoding" not in self.headers
-
 
 class _Address(NamedTuple):
     host: str

@@ -21,7 +21,7 @@ import psutil
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, Command, Exit, ProcessUsage, SandboxError, Status
 from computepool.agent.sandbox.scratch import DiskMeter, remove_tree
-from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
+from computepool.agent.sandbox.slots import Slot, SlotPool, descendants, sweep_uid
 
 #: How often `wait` checks the limits that it enforces itself.
 PATROL_S = 0.25
@@ -284,7 +284,7 @@ class Process:
                 self._cpu_seen_us = max(self._cpu_seen_us, (slot.cgroup.cpu_us() or 0) - self._cpu_base_us)
             return
         total_s = 0.0
-        for process in slot.descendants():
+        for process in descendants(slot.pid):
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
                 total_s += times.user + times.system + times.children_user + times.children_system
@@ -295,14 +295,14 @@ class Process:
         if slot.cgroup is not None:
             with contextlib.suppress(OSError):
                 return slot.cgroup.members()
-        return [process.pid for process in slot.descendants()]
+        return [process.pid for process in descendants(slot.pid)]
 
     def _resident_bytes(self) -> int:
         slot = self._open_slot()
         if slot.cgroup is not None:
             with contextlib.suppress(OSError):
                 return slot.cgroup.resident_bytes()
-        members = slot.descendants()
+        members = descendants(slot.pid)
         total = sum(_memory(process, shared=True) for process in members)
         if total > self._limits.memory_mb * MIB:
             # Forked processes share most of their pages; to count those once is exact but slow.

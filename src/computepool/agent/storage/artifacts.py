@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computepool.agent.context import Node
-from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, HubClient
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.files import file_digest
 
@@ -174,12 +174,9 @@ class Uploader:
                 if self.node.clock.steady() > deadline:
                     raise
                 ask = True
-                await self._pause(error, backoff)
-
-    async def _pause(self, error: ComputePoolError, backoff: Backoff) -> None:
-        delay_s = backoff.delay_s(error)
-        _log.warning("retrying an upload in %.1f s: %s", delay_s, error.detail)
-        await asyncio.sleep(delay_s)
+                delay_s = backoff.delay_s(error)
+                _log.warning("retrying an upload in %.1f s: %s", delay_s, error.detail)
+                await asyncio.sleep(delay_s)
 
     async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
         while offset < size:

@@ -109,20 +109,17 @@ class CheckpointKeeper:
             checkpoint_folder.add_mark(attempt, WAIT)
             begun = self.node.clock.steady()
             last = state.urgent.is_set()
-            await self._try_to_keep(attempt, state, line, last=last)
+            try:
+                await self._keep(attempt, state, line, last=last)
+                state.saved_last = state.saved_last or last
+            except CheckpointRejected as error:
+                self.logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
             if last:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.node.limits.checkpoint_gap_s - (self.node.clock.steady() - begun)):
                     await state.urgent.wait()
             checkpoint_folder.remove_mark(attempt, WAIT)
-
-    async def _try_to_keep(self, attempt: Attempt, state: CheckpointState, line: CheckpointLine, *, last: bool) -> None:
-        try:
-            await self._keep(attempt, state, line, last=last)
-            state.saved_last = state.saved_last or last
-        except CheckpointRejected as error:
-            self.logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
     async def _keep(self, attempt: Attempt, state: CheckpointState, line: CheckpointLine, *, last: bool) -> None:
         if attempt.spec.spec.seal_to is not None:  # If it were sealed, no node could restore it.

@@ -81,7 +81,9 @@ class ResultDelivery:
                 task.cancel()
         if not self._swept:
             self._swept = True
-            self._sweep(requested)
+            for leftover in (self._home / _COMING).glob("*"):  # partial downloads of groups that no longer wait
+                if leftover.name.rpartition("+")[0] not in requested:
+                    remove_tree(leftover)
         for group_id in sorted(requested - self._tasks.keys()):
             self._tasks[group_id] = asyncio.create_task(self._fetch_until_done(group_id))
 
@@ -96,12 +98,6 @@ class ResultDelivery:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    def _sweep(self, requested: set[str]) -> None:
-        """Remove partial downloads of groups that are no longer waiting."""
-        for leftover in (self._home / _COMING).glob("*"):
-            if leftover.name.rpartition("+")[0] not in requested:
-                remove_tree(leftover)
 
     async def _fetch_until_done(self, group_id: str) -> None:
         backoff = self.node.client.backoff()
