@@ -70,7 +70,6 @@ class AgentLimits:
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 60.0
     poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it requested
-    first_wait_ms: int = 0  #: the first poll returns at once: its reply contains the hub's intervals
     busy_gap_s: float = 0.04  #: between requests while attempts wait in their lanes: fewer requests with more in each
     short_job_s: float = 0.005  #: after new jobs the next poll waits for their reports, at most so long
     idle_pause_s: float = 0.5  #: at most, between polls that the hub answers early and without work

@@ -189,7 +189,7 @@ class NodeLoop:
     # ------------------------------------------------------------ the long poll
     async def _poll_loop(self) -> None:
         refusals = 0
-        wait_ms = self.node.limits.first_wait_ms
+        wait_ms = 0  # The first poll returns at once: its reply contains the hub's intervals.
         while True:
             sent_at = self.node.clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)

@@ -78,7 +78,11 @@ class Wire:
             if isinstance(error, _BROKEN):
                 raise WireError(str(error) or type(error).__name__) from error
             raise
-        self._put_back(address, connection, stays=stays)
+        idle = self._idle.setdefault(address, [])
+        if stays and connection.is_open and len(idle) < _IDLE_MAX:
+            idle.append(connection)
+        else:
+            connection.close()
         return reply
 
     async def close(self) -> None:
@@ -102,13 +106,6 @@ class Wire:
                 return _Connection(*streams)
         except _BROKEN as error:
             raise WireError(str(error) or type(error).__name__) from error
-
-    def _put_back(self, address: _Address, connection: _Connection, *, stays: bool) -> None:
-        idle = self._idle.setdefault(address, [])
-        if stays and connection.is_open and len(idle) < _IDLE_MAX:
-            idle.append(connection)
-        else:
-            connection.close()
 
     @cached_property
     def _trust(self) -> ssl.SSLContext:

@@ -137,7 +137,11 @@ class Process:
             return used
         slot = self._open_slot()
         if self._killed is not None:
-            self._kill_again()
+            # Kill what could not be frozen the first time. Give up a launcher that does not answer: its job may have stopped it.
+            if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
+                self._on_launcher_lost()
+            else:
+                self._kill_tree()
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(Exit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
         elif self._was_oom_killed():
@@ -190,13 +194,6 @@ class Process:
             self._killed = ending
             self._killed_at = time.monotonic()
         self._kill_tree()
-
-    def _kill_again(self) -> None:
-        """Kill what could not be frozen the first time. Give up a launcher that does not answer: its job may have stopped it."""
-        if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
-            self._on_launcher_lost()
-        else:
-            self._kill_tree()
 
     def _kill_tree(self) -> None:
         with contextlib.suppress(OSError):  # The cgroup is gone only if everything in it is.

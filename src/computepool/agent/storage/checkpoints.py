@@ -20,7 +20,6 @@ from computepool.agent.execution.attempts import Attempt, CheckpointState, Stop
 from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
-from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, retry
 from computepool.agent.hub_link.identity import UNSIGNED
 from computepool.agent.sandbox.collect import Caps, OutputCollector
@@ -201,9 +200,11 @@ class CheckpointKeeper:
         try:
             return await self.node.client.checkpoint(self.node.identity.sign_message(report))
         except BadRequest as error:
-            if not compat.is_unknown_host(error, report):
+            if report.move_to is None or error.field != "move_to":
                 raise
-        return await self.node.client.checkpoint(self.node.identity.sign_message(compat.checkpoint(report)))
+        # An older hub does not accept the host here; the report that follows names it. The signature covers it: sign again.
+        without_host = report.model_copy(update={"move_to": None})
+        return await self.node.client.checkpoint(self.node.identity.sign_message(without_host))
 
     # ------------------------------------------------------------ result
     def ask_to_save(self, attempt: Attempt) -> bool:
