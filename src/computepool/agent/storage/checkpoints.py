@@ -124,8 +124,8 @@ class CheckpointKeeper:
         if attempt.spec.spec.seal_to is not None:  # If it were sealed, no node could restore it.
             raise CheckpointRejected("the hub could read it, and the job is sealed")
         state.seq += 1
-        workdir = checkpoint_folder.workdir(attempt)
-        taken = workdir / _TAKEN.format(f"{attempt.id}-{state.seq}")
+        assert attempt.workdir is not None  # The job has announced a file in it.
+        taken = attempt.workdir / _TAKEN.format(f"{attempt.id}-{state.seq}")
         try:
             async with asyncio.timeout(self.node.limits.checkpoint_transfer_s):
                 checkpoint_folder.take_over(attempt, line.name, taken.name)
@@ -265,6 +265,7 @@ class CheckpointKeeper:
 
     def _discard(self, attempt: Attempt, line: CheckpointLine) -> None:
         taken = _TAKEN.format(line.name)
-        with contextlib.suppress(OSError, CheckpointRejected):
+        with contextlib.suppress(OSError):
             checkpoint_folder.take_over(attempt, line.name, taken)
-            self.sweeper.remove(checkpoint_folder.workdir(attempt) / taken)
+            assert attempt.workdir is not None  # Otherwise take_over would have failed.
+            self.sweeper.remove(attempt.workdir / taken)

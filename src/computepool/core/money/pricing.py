@@ -90,8 +90,9 @@ class PriceTable:
         return self.base * self.tier_rate(zone.tier) * self.region_rate(zone.region) // (PERCENT * PERCENT)
 
     def bounds(self, zone: Zone) -> tuple[int, int]:
+        """The range of the spot price, clipped to amounts that fit 64 bits."""
         reference = self.reference(zone)
-        return reference // self.spot_range, reference * self.spot_range
+        return min(reference // self.spot_range, AMOUNT_MAX), min(reference * self.spot_range, AMOUNT_MAX)
 
     def fee_of(self, gross: int) -> int:
         """The platform's part. Rounded up, so that the owner's part and the fee add up to `gross`."""
