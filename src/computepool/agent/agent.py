@@ -82,14 +82,20 @@ class Agent:
         self._started_at = node.clock.steady()
         self._owner_name = ""
         self._leaving = False  #: the owner asked to leave the pool after the last job
-        _clear_work_dir(config)
+        # Folders of an agent that was killed; its jobs died with it.
+        volumes.sweep(config.work_dir)
+        for leftover in config.work_dir.glob("*"):
+            remove_tree(leftover)
         self._sweeper = Sweeper()
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
         self._egress = Egress(config.work_dir, limits=node.limits, private=parse_networks(config.net_private))
         self._fence = Fence()
         self._table = AttemptTable(remembered_max=node.limits.remembered_attempts_max)
         self._shipper = LogShipper(node)
-        self._reporter = self._make_reporter()
+        outbox = Outbox(config.outbox_dir, clock=node.clock, age_max_s=node.limits.outbox_age_max_s)
+        self._reporter = Reporter(
+            node, outbox, on_settled=self._table.settle, is_busy=lambda: self._executor.waiting > 0
+        )
         self._job_environment = JobEnvironment(
             machine.sandbox,
             machine.runtime,
@@ -109,11 +115,6 @@ class Agent:
         self._keyring = Keyring(node, config.identity_path)
         self.loop = self._make_loop()
         self._control = ControlServer(config.data_dir, self.command)
-
-    def _make_reporter(self) -> Reporter:
-        node = self._node
-        outbox = Outbox(self._config.outbox_dir, clock=node.clock, age_max_s=node.limits.outbox_age_max_s)
-        return Reporter(node, outbox, on_settled=self._table.settle, is_busy=lambda: self._executor.waiting > 0)
 
     def _make_provisions(self) -> Provisions:
         config, machine = self._config, self._machine
@@ -228,7 +229,9 @@ class Agent:
         if word == "rekey":
             return await self._rekey()
         if word == "clear_cache":
-            return await self._clear_cache()
+            await self._artifacts.clear()
+            await self._provisions.clear()
+            return {"cleared": True}
         try:
             if word == "pause":  # saved first, because a pause must survive a restart
                 write_private(self._config.paused_path, b"")
@@ -250,11 +253,6 @@ class Agent:
         self.loop.set_local_state(NodeState.DRAINING)
         if now:
             self._stop.set()
-
-    async def _clear_cache(self) -> dict[str, Any]:
-        await self._artifacts.clear()
-        await self._provisions.clear()
-        return {"cleared": True}
 
     async def _rekey(self) -> dict[str, Any]:
         try:
@@ -339,10 +337,3 @@ class Agent:
         if (status := self._status()) in _HUB_STATUSES:
             return status_sentence(status)
         return "No queued job fits this node now; `pool node why` shows which jobs wait and why they do not run here."
-
-
-def _clear_work_dir(config: AgentConfig) -> None:
-    """Remove the folders of an agent that was killed; its jobs died with it."""
-    volumes.sweep(config.work_dir)
-    for leftover in config.work_dir.glob("*"):
-        remove_tree(leftover)

@@ -70,7 +70,6 @@ class AgentLimits:
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 60.0
     poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it requested
-    first_wait_ms: int = 0  #: the first poll returns at once: its reply contains the hub's intervals
     busy_gap_s: float = 0.04  #: between requests while attempts wait in their lanes: fewer requests with more in each
     short_job_s: float = 0.005  #: after new jobs the next poll waits for their reports, at most so long
     idle_pause_s: float = 0.5  #: at most, between polls that the hub answers early and without work
@@ -163,7 +162,8 @@ class AgentConfig:
         for field_name, parse in (
             ("place", self.stated_place),
             ("net_private", lambda: parse_networks(self.net_private)),
-            ("package_index", self._parse_package_index),
+            ("package_index", lambda: parse_targets(self.package_index_hosts)),
+            ("package_index", lambda: self.package_index and target_of(self.package_index)),
         ):
             try:
                 parse()
@@ -176,11 +176,6 @@ class AgentConfig:
             raise BadRequest(
                 "The Python mirror must be a URL, or the full path of a download list (.json).", field="python_mirror"
             )
-
-    def _parse_package_index(self) -> None:
-        parse_targets(self.package_index_hosts)
-        if self.package_index:
-            target_of(self.package_index)
 
     def stated_place(self) -> tuple[float, float] | None:
         """Raises ValueError."""

@@ -8,6 +8,7 @@ import dataclasses
 import fcntl
 import importlib.metadata
 import logging
+import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from computepool.agent.owner.owner_console import OwnerConsole, Watcher
 from computepool.agent.packages import pythons
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.sandbox import volumes
-from computepool.agent.sandbox.scratch import hold_lock
+from computepool.agent.sandbox.scratch import open_lock
 from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
@@ -177,9 +178,9 @@ def version() -> str:
 @contextlib.contextmanager
 def only_agent(data_dir: Path) -> Iterator[None]:
     """Refuse to start a second agent: two with one identity would fight over leases."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(hold_lock(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise Conflict(f"Another agent already runs in {data_dir}; stop it or use another folder.") from None
+    try:
+        lock = open_lock(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Conflict(f"Another agent already runs in {data_dir}; stop it or use another folder.") from None
+    with os.fdopen(lock):
         yield

@@ -79,13 +79,14 @@ def _chain(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[s
     trusted = dict(pinned)
     waiting = list(endorsements)
     while True:
-        good = [link for link in waiting if link.by in trusted and _holds(link, trusted[link.by])]
+        good = [
+            link
+            for link in waiting
+            if link.by in trusted
+            and is_signed_by(public_key(trusted[link.by]), link.signature, endorsed_text(link.kid, link.key))
+        ]
         if not good:
             return trusted
         for link in good:
             trusted.setdefault(link.kid, link.key)  # a name never changes its key
         waiting = [link for link in waiting if link not in good]
-
-
-def _holds(link: Endorsement, signer: str) -> bool:
-    return is_signed_by(public_key(signer), link.signature, endorsed_text(link.kid, link.key))

@@ -63,15 +63,15 @@ class Reservations(RuleBasedStateMachine):
     @invariant()
     def everybody_has_what_it_reserved(self) -> None:
         for holder, milli in self.held.items():
-            assert sum(self.cpus.parts(holder).values()) == milli
-            assert set(self.cpus.parts(holder)) <= set(self.cpus.ids(holder)) <= set(self.cpus.lent)
+            assert sum(self.cpus._parts[holder].values()) == milli
+            assert set(self.cpus._parts[holder]) <= set(self.cpus.ids(holder)) <= set(self.cpus.lent)
             assert self.cpus.cores(holder) >= milli / MILLI
 
     @invariant()
     def no_id_is_given_twice(self) -> None:
         used: dict[int, int] = {}
         for holder, milli in self.held.items():
-            parts = self.cpus.parts(holder)
+            parts = self.cpus._parts[holder]
             whole = [id_ for id_, part in parts.items() if part == MILLI]
             assert len(whole) == milli // MILLI
             for other in self.held:
@@ -142,7 +142,7 @@ def test_fractions_of_cores_share_an_id_and_make_room_for_a_whole_one() -> None:
     cpus.release("half", now=0.0)
     assert cpus.ids("third") == (1,)
     assert cpus.reserve("whole", 1)
-    assert cpus.parts("whole") in ({0: MILLI}, {1: MILLI})
+    assert cpus._parts["whole"] in ({0: MILLI}, {1: MILLI})
     assert not {*cpus.ids("whole")} & {*cpus.ids("other"), *cpus.ids("third")}
 
 

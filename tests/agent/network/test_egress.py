@@ -155,8 +155,7 @@ class TestTheProxy:
             assert "Proxy-" not in head
             assert proxy.received > 2 * len(BODY)
             assert 0 < proxy.sent < 500
-            used = proxy.bytes_used()
-            assert proxy.take_bytes_used() == used
+            proxy.restart_count()
             assert proxy.bytes_used() == (0, 0)
 
     @pytest.mark.parametrize(

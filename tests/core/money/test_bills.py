@@ -12,7 +12,7 @@ from computepool.core.money.bills import Bill
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import Economy, Zone, charge_of, first_table
 
-TABLE = first_table(Economy.MARKET, 3)
+TABLE = replace(first_table(Economy.MARKET), version=3)
 BILL = Bill(
     zone=Zone("rtx-4090", "eu"),
     spot=31 * CREDIT,
@@ -103,5 +103,5 @@ def test_pay_and_fee_are_the_charge(charge: int, fee_ppm: int) -> None:
 
 
 def test_a_digest_names_the_content_of_a_table() -> None:
-    assert TABLE.digest == first_table(Economy.MARKET, 3).digest
+    assert TABLE.digest == replace(first_table(Economy.MARKET), version=3).digest
     assert TABLE.digest != replace(TABLE, fee_ppm=200_001).digest

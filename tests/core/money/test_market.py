@@ -153,15 +153,15 @@ def test_without_a_market_the_price_stands_still(economy: Economy) -> None:
     price = market.spot(zone)
     assert price == (CREDIT if economy is Economy.TIME_BANK else 0)
     for demand in (0, 10**9):
-        assert next_spot(price, capacity=1_000, demand=demand, bounds=market.bounds(zone)) == price
+        assert next_spot(price, capacity=1_000, demand=demand, bounds=market.table.bounds(zone)) == price
 
 
 def test_a_recorded_price_is_held_within_the_bounds_of_the_table_in_force() -> None:
     market = Market(PriceTable())
     zone = Zone("cpu", "us")
     market.spots = {zone: 10**15}
-    assert market.spot(zone) == market.bounds(zone)[1]
+    assert market.spot(zone) == market.table.bounds(zone)[1]
     market.spots = {zone: 0}
-    assert market.spot(zone) == market.bounds(zone)[0]
+    assert market.spot(zone) == market.table.bounds(zone)[0]
     market.spots = {}
     assert market.spot(zone) == market.table.reference(zone)

@@ -280,7 +280,10 @@ class Bazaar:
             counting.add(replace(shape, ceiling=None) if count_priced_out else shape, jobs)
         for zone, found in counting.zones.items():
             self.market.spots[zone] = next_spot(
-                self.market.spot(zone), capacity=found.capacity, demand=found.demand, bounds=self.market.bounds(zone)
+                self.market.spot(zone),
+                capacity=found.capacity,
+                demand=found.demand,
+                bounds=self.market.table.bounds(zone),
             )
         self.fleet.set_prices(self.market)
 
@@ -303,7 +306,7 @@ def test_priced_out_jobs_must_not_drive_the_price_away_from_everybody(wrong: boo
         market.step(count_priced_out=wrong)
     work = sum(market.work.values())
     if wrong:
-        assert market.spot == market.market.bounds(CPU_IN)[1]
+        assert market.spot == market.market.table.bounds(CPU_IN)[1]
         assert not market.running
     else:
         assert market.spot <= 10 * CREDIT * 105 // 100
@@ -323,7 +326,7 @@ def test_the_price_follows_demand_up_and_down() -> None:
         market.step()
     for _ in range(100):
         market.step()
-    assert market.spot == market.market.bounds(CPU_IN)[0]
+    assert market.spot == market.market.table.bounds(CPU_IN)[0]
 
 
 def test_high_floors_come_in_as_the_price_rises() -> None:

@@ -113,7 +113,7 @@ def test_without_an_economy_everything_is_free() -> None:
 
 @pytest.mark.parametrize("economy", Economy)
 def test_a_table_survives_its_own_writing(economy: Economy) -> None:
-    table = first_table(economy, version=7)
+    table = dataclasses.replace(first_table(economy), version=7)
     assert pricing.from_json(pricing.to_json(table)) == table
 
 
@@ -193,7 +193,7 @@ def test_who_charges_more_nets_no_less(gross: int, more: int) -> None:
 def test_the_reference_lies_between_the_bounds(table: PriceTable, tier: str, region: str) -> None:
     zone = Zone(tier, region)
     low, high = table.bounds(zone)
-    assert 0 <= low <= table.reference(zone) <= high < 2**63
+    assert 0 <= low <= min(table.reference(zone), AMOUNT_MAX) <= high <= AMOUNT_MAX
 
 
 TIMESTAMPS = st.integers(min_value=0, max_value=2**43)

@@ -178,7 +178,8 @@ def test_the_tightest_card_is_taken() -> None:
 def test_a_gpu_without_an_amount_is_a_whole_card() -> None:
     fleet = fleet_of(node("one", gpu(24)))
     (placement,) = place(fleet, shape(gpus=1), 2)
-    assert placement.reservation.whole_cards
+    assert placement.reservation.cards
+    assert not placement.reservation.vram_mb
     assert not chosen(fleet, shape(vram_mb=1))
     fleet.release("one", placement.reservation)
     assert chosen(fleet, shape(vram_mb=1))

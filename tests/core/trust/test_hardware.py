@@ -20,9 +20,7 @@ from computepool.core.trust.hardware import (
     clip,
     cpu_class,
     decide,
-    from_json,
     gpu_tier,
-    to_json,
     truthful,
 )
 from computepool.core.trust.relative_speed import Peers, RelativeSpeed
@@ -193,14 +191,6 @@ def test_slower_than_half_again_is_lowered_and_less_is_not(slowdown: float, tier
     assert decide(truth, [tier], now_ms=NOW).gpu_tiers != (tier,)
     kept = dataclasses.replace(truth, gpu_cap=allowed_score(tier, 1.4))
     assert decide(kept, [tier], now_ms=NOW).gpu_tiers == (tier,)
-
-
-def test_truth_survives_being_stored() -> None:
-    truth = Truth(
-        scores=Scores(cpu=7, gflops=(1, None)), notes=("no",), history=((5, Scores(cpu=3)),), gpu_tiers=("l4",)
-    )
-    truth = dataclasses.replace(truth, gpu_speed=RelativeSpeed().add(1.0, "acc"))
-    assert from_json(to_json(truth)) == truth
 
 
 # ---------------------------------------------------------------- run times

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 
-from computepool.core.trust import hardware
 from computepool.hub.app import build_hub
 from computepool.hub.artifacts.storage.disk import DiskBlobs
 from computepool.hub.db import dialect
 from computepool.hub.main import check
 from computepool.hub.settings import Settings
+from computepool.hub.trust import hardware_rows
 from computepool.testing.clock import FakeClock
 from tests.hub.db import schemas
 
@@ -69,7 +69,7 @@ async def test_an_old_database_is_migrated_with_all_its_rows(settings: Settings)
         assert request.requested_by.startswith("acc_")
         assert request.requested_at_ms > 0
         [measured] = values(connection, "SELECT body FROM hardware")
-        assert hardware.from_json(str(measured)).scores.cpu == 100
+        assert hardware_rows.BODY.validate_json(str(measured)).scores.cpu == 100
         actions = set(values(connection, "SELECT action FROM events"))
     engine.dispose()
     assert {"node.penalised", "approval.requested", "checkpoint.saved", "group.delivery_problem"} <= actions

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from computepool.core.money.market import next_spot, spot_bounds
+from computepool.core.money.market import next_spot
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import PriceTable, Zone
 from computepool.hub.db.money_tables import spots
@@ -111,7 +111,7 @@ async def test_every_price_can_be_computed_again_from_the_record(pool: HubDouble
     for row in rows:
         zone = Zone(row.tier, row.region)
         last = before.get(zone, table.reference(zone))
-        price = next_spot(last, capacity=row.capacity, demand=row.demand, bounds=spot_bounds(table, zone))
+        price = next_spot(last, capacity=row.capacity, demand=row.demand, bounds=table.bounds(zone))
         assert (row.price, row.price_version) == (price, 1)
         before[zone] = row.price
 

@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from computepool.core.money.pricing import PriceTable, Zone
-from computepool.core.trust.hardware import Scores, Truth, decide
+from computepool.core.trust.hardware import Scores, Standing, Truth, decide
+from computepool.core.trust.relative_speed import RelativeSpeed
 from computepool.hub.nodes import nodes
 from computepool.hub.trust import hardware, hardware_rows
 from computepool.protocol.nodes.nodes import Profile
@@ -34,6 +35,18 @@ WEEK_MS = 7 * 24 * 3_600_000
 
 
 pool = hub_fixture(**QUIET, **RULES)
+
+
+def test_truth_survives_being_stored() -> None:
+    truth = Truth(
+        standing=Standing.LOWERED,
+        scores=Scores(cpu=7, gflops=(1, None)),
+        notes=("no",),
+        history=((5, Scores(cpu=3)),),
+        gpu_tiers=("l4",),
+        gpu_speed=RelativeSpeed().add(1.0, "acc"),
+    )
+    assert hardware_rows.BODY.validate_json(hardware_rows.BODY.dump_json(truth)) == truth
 
 
 async def asked(hub: HubDouble, node: NodeDouble) -> str:
@@ -118,7 +131,7 @@ async def test_run_times_that_are_judged_while_a_measurement_is_stored_are_kept(
     assert await asked(pool, node)
     session = pool.hub.nodes.registry.get(node.node_id)
     assert session is not None
-    session.truth = replace(session.truth, cpu_cap="cpu-slow", capped_until_ms=1)
+    session.truth = replace(session.truth, cpu_cap=100, capped_until_ms=1)
     async with Gate(pool.hub.store) as gate:
         measuring = asyncio.create_task(node.report_measurement(cpu=1_000, gflops=[HONEST]))
         await gate.all_wait(measuring)

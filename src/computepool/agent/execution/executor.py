@@ -74,7 +74,7 @@ class Executor:
 
     def running_attempts(self) -> list[RunningAttempt]:
         """What the hub should show as running. Load samples are sent once."""
-        now = self.node.clock.steady()
+        now, detail_s = self.node.clock.steady(), self.node.limits.load_detail_s
         return [
             RunningAttempt(
                 attempt_id=head.id,
@@ -82,15 +82,12 @@ class Executor:
                 usage=head.usage,
                 cpu_ids=list(lane.cpu_ids),
                 load=None if head.load is None or head.load.count < FIRST_COMPARABLE else head.load.wire(now),
-                earlier=head.unsent_loads.take(now, young=self._is_young(head, now)),
+                # One that runs for hours needs no sample every other second.
+                earlier=head.unsent_loads.take(now, young=head.started_at is None or now - head.started_at < detail_s),
             )
             for lane, head in self.lanes()
             if head.announced
         ]
-
-    def _is_young(self, head: Attempt, now: float) -> bool:
-        """Young attempts are reported in more detail; one that runs for hours needs no sample every other second."""
-        return head.started_at is None or now - head.started_at < self.node.limits.load_detail_s
 
     def start(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
+
+import cloudpickle
 
 from computepool.agent.execution import job_runtime
 from computepool.agent.execution.job_calls import CALLS
@@ -51,7 +52,7 @@ def runtime_recipe(cache_dir: Path) -> RuntimeRecipe:
 def _packages(cache_dir: Path) -> dict[str, Path]:
     """The packages of the jobs' Python besides the standard library."""
     return {
-        "cloudpickle": _package("cloudpickle"),
+        "cloudpickle": Path(cloudpickle.__file__).parent,
         "computepool": _inside_package(cache_dir),
         _WORKER: Path(worker.__file__),
         _SHIM: Path(egress_shim.__file__),
@@ -160,13 +161,6 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
-
-
-def _package(name: str) -> Path:
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"{name} is not installed", name=name)
-    return Path(spec.origin).parent
 
 
 def _inside_package(cache_dir: Path) -> Path:

@@ -41,7 +41,7 @@ class JobLogs:
         log = self.log_of(attempt)
         log.feed(stream, data, skipped=skipped)
         self.shipper.touch(log)
-        if log.over_limit:
+        if log.seen_bytes > self.shipper.node.limits.output_bytes_max:
             attempt.end(Status.OUTPUT_LIMIT)
         return log
 

@@ -12,7 +12,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.context import Node
@@ -62,28 +62,21 @@ class CheckpointLine:
     ran_ms: int = 0  #: how long the job had run by then
 
 
+@dataclass(eq=False)
 class LogBuffer:
     """The output of one attempt that has not been shipped yet."""
 
-    def __init__(
-        self,
-        attempt_id: str,
-        limits: AgentLimits,
-        *,
-        seal: sealing.Seal | None = None,
-        is_checkpoint: Callable[[str, bool], bool] | None = None,
-        is_call: Callable[[str], bool] | None = None,
-    ) -> None:
-        """`is_checkpoint`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is
-        output. `is_call`: the same for a call to the hub.
-        """
-        self.attempt_id = attempt_id
-        self._seal = seal
-        self._is_checkpoint = is_checkpoint
-        self._is_call = is_call
+    attempt_id: str
+    limits: AgentLimits
+    _: KW_ONLY
+    seal: sealing.Seal | None = None
+    #: Whether the named checkpoint exists (second argument: it asks for a move); otherwise the line is output.
+    is_checkpoint: Callable[[str, bool], bool] | None = None
+    is_call: Callable[[str], bool] | None = None  #: the same for a call to the hub
+
+    def __post_init__(self) -> None:
         self.progress: float | None = None
         self.seen_bytes = 0
-        self._limits = limits
         self._kept_bytes = 0
         self._truncated = False
         self._decoders = {STDOUT: _Decoder("replace"), STDERR: _Decoder("replace")}
@@ -115,16 +108,15 @@ class LogBuffer:
         """Add a line of the agent's own. It is not part of the job's output, which is counted and compared."""
         self._keep(STDERR, f"[{text}]\n")
 
-    @property
-    def over_limit(self) -> bool:
-        return self.seen_bytes > self._limits.output_bytes_max
-
     def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
         """`skipped`: bytes that followed and were not read, because they would not be kept."""
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_signals(data)
-            self._remember(data)
+            if self._printed is not None:
+                self._printed += data
+                if len(self._printed) > self.limits.checkpoint_printed_max:
+                    self._printed = None
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
         self._add(stream, self._decode(stream, data))
@@ -142,12 +134,6 @@ class LogBuffer:
         """Digest exactly the text that is sent, however long it is."""
         self._sha.update(text.encode())
         self._chars += len(text)
-
-    def _remember(self, data: bytes) -> None:
-        if self._printed is not None:
-            self._printed += data
-            if len(self._printed) > self._limits.checkpoint_printed_max:
-                self._printed = None
 
     def printed_digest(self) -> PrintedDigest:
         """Of standard output as the hub receives it, without signal lines. Call it after the last output."""
@@ -167,7 +153,7 @@ class LogBuffer:
 
     @property
     def fits_report(self) -> bool:
-        limits = self._limits
+        limits = self.limits
         return (
             self.pending_chars <= limits.log_inline_chars_max
             and len(self._returned) + len(self._pending) <= limits.log_inline_chunks_max
@@ -188,13 +174,10 @@ class LogBuffer:
     def _next_chunk(self) -> LogText:
         stream, text = self._pending.popleft()
         seq, self._next_seq = self._next_seq, self._next_seq + 1
-        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._seal_text(text, stream), seq=seq)
-
-    def _seal_text(self, text: str, stream: str) -> str:
-        if self._seal is None:
-            return text
-        about = sealing.log_about(self._seal.job_id, self.attempt_id, stream)
-        return sealing.seal_text(text, to=self._seal.to, about=about)
+        if self.seal is not None:
+            about = sealing.log_about(self.seal.job_id, self.attempt_id, stream)
+            text = sealing.seal_text(text, to=self.seal.to, about=about)
+        return LogText(attempt_id=self.attempt_id, stream=stream, text=text, seq=seq)
 
     def take_rest(self) -> list[LogText]:
         return self.take(len(self._returned) + len(self._pending), self.pending_chars)
@@ -208,7 +191,7 @@ class LogBuffer:
         if not text or self._truncated:
             return
         data = text.encode()
-        left_bytes = self._limits.log_bytes_max - self._kept_bytes
+        left_bytes = self.limits.log_bytes_max - self._kept_bytes
         self._kept_bytes += len(data)
         if len(data) <= left_bytes:
             self._append(stream, text)
@@ -216,11 +199,11 @@ class LogBuffer:
         self._truncated = True
         self._append(stream, data[:left_bytes].decode(errors="ignore"))
         # On stderr, because standard output is counted and compared.
-        self._append(STDERR, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
+        self._append(STDERR, f"\n[output truncated: limit {self.limits.log_bytes_max} bytes]\n")
 
     def _append(self, stream: str, text: str) -> None:
-        size = min(self._limits.log_chunk_max, LOG_CHUNK_MAX)
-        if self._seal is not None:
+        size = min(self.limits.log_chunk_max, LOG_CHUNK_MAX)
+        if self.seal is not None:
             size = min(size, LOG_CHUNK_MAX // _SEALED_GROWS)
         self.pending_chars += len(text)
         place = self._mergeable(stream)
@@ -231,7 +214,7 @@ class LogBuffer:
 
     def _mergeable(self, stream: str) -> int | None:
         """The chunk to append to. A job that alternates between streams loses their order, which bounds the number of chunks."""
-        depth = 1 if len(self._pending) < self._limits.log_pending_chunks_max else 2
+        depth = 1 if len(self._pending) < self.limits.log_pending_chunks_max else 2
         places = range(-1, -min(depth, len(self._pending)) - 1, -1)
         return next((place for place in places if self._pending[place][0] == stream), None)
 
@@ -270,21 +253,21 @@ class LogBuffer:
         return b"".join(kept)
 
     def _match_announcement(self, line: bytes) -> re.Match[bytes] | None:
-        if not (self._is_checkpoint or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
+        if not (self.is_checkpoint or self.is_call) or not line.endswith(b"\n") or b"::" not in line:
             return None
         return _ANNOUNCEMENT.search(line, max(0, len(line) - _ANNOUNCEMENT_MAX))
 
     def _is_genuine(self, found: re.Match[bytes]) -> bool:
         if found["call"] is not None:
-            return self._is_call is not None and self._is_call(found["call"].decode())
+            return self.is_call is not None and self.is_call(found["call"].decode())
         name, moves = found["name"] or found["moving"], found["host"] is not None
-        return self._is_checkpoint is not None and self._is_checkpoint(name.decode(), moves)
+        return self.is_checkpoint is not None and self.is_checkpoint(name.decode(), moves)
 
     def _printed_text(self, kept: list[bytes]) -> bytes | None:
         if self._printed is None:
             return None
         text = bytes(self._printed) + b"".join(kept)
-        return text if len(text) <= self._limits.checkpoint_printed_max else None
+        return text if len(text) <= self.limits.checkpoint_printed_max else None
 
     def _add_checkpoint(self, found: re.Match[bytes]) -> None:
         host = None if found["host"] is None else found["host"].decode(errors="replace").strip()

@@ -79,22 +79,17 @@ class Benchmark:
                 _log.exception("the measurement failed")
 
     async def _report(self, id_: str) -> None:
-        found = await self._measure_when_idle()
-        if found is None:
+        for _ in range(_TRIES):
+            await self._wait_until_quiet()
+            if (found := await self._measure()) is not None:
+                break
+        else:
             return  # A node that is never idle is rated by its jobs.
         fields = {**found, **await self._network(), "id": id_, "signature": UNSIGNED}
         report = self.node.identity.sign_message(HardwareReport.model_validate(fields))
         self.view = await self.node.client.hardware(report)
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)
-
-    async def _measure_when_idle(self) -> dict[str, Any] | None:
-        for _ in range(_TRIES):
-            await self._wait_until_quiet()
-            found = await self._measure()
-            if found is not None:
-                return found
-        return None
 
     async def _wait_until_quiet(self) -> None:
         """A node is also idle between two calls of a program that makes one after the other; do not measure then."""

@@ -39,7 +39,7 @@ class Cpus:
         self._room = {id_: max(1, min(MILLI, lent - place * MILLI)) for place, id_ in enumerate(ids)}
         self._used = dict.fromkeys(ids, 0)
         self._free_since = dict.fromkeys(ids, -math.inf)
-        self._parts: dict[str, dict[int, int]] = {}
+        self._parts: dict[str, dict[int, int]] = {}  #: by holder, in thousandths of each id
         self._spare: tuple[int, ...] = ()
         self._elastic: frozenset[str] = frozenset()
 
@@ -50,10 +50,6 @@ class Cpus:
     @property
     def free(self) -> tuple[int, ...]:
         return tuple(id_ for id_, used in self._used.items() if not used)
-
-    def parts(self, holder: str) -> dict[int, int]:
-        """The reservation, in thousandths of each id."""
-        return dict(self._parts.get(holder, {}))
 
     def ids(self, holder: str) -> tuple[int, ...]:
         """The ids that it may use now: its own and, if elastic, spare ones."""

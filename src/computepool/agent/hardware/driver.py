@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from computepool.agent.hardware.gpus import DetectedCard, run_tool
@@ -48,7 +48,7 @@ def mounts(cards: Sequence[DetectedCard], *, sysfs: bool = True) -> dict[Path, s
     for maker in makers if sysfs else ():
         found |= {Path(path): path for path in _SYS.get(maker, ()) if os.path.exists(path)}
     if "nvidia" in makers:
-        found |= {path: f"{LIBRARIES}/{name}" for path, name in _files_by_name(_NVIDIA).items()}
+        found |= {path: f"{LIBRARIES}/{name}" for path, name in _nvidia_libraries().items()}
     return found
 
 
@@ -81,12 +81,11 @@ def cublas() -> dict[str, Path]:
     return {}
 
 
-def _files_by_name(prefixes: Iterable[str]) -> dict[Path, str]:
+def _nvidia_libraries() -> dict[Path, str]:
     """Each file with the name by which programs load it: libcuda.so.1, not libcuda.so or the full version."""
     found: dict[Path, str] = {}
-    starts = tuple(prefixes)
     for name, path in _cache().items():
-        if name.startswith(starts) and (path not in found or _rank(name) < _rank(found[path])):
+        if name.startswith(_NVIDIA) and (path not in found or _rank(name) < _rank(found[path])):
             found[path] = name
     return found
 

@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 from computepool.core.errors import BadRequest
-from computepool.protocol.jobs.checkpoints import CheckpointReport
 
 #: Optional fields added since, as paths without list indexes. No signature covers them.
 _ADDED = frozenset(
@@ -38,13 +37,3 @@ def _strip(value: Any, at: str) -> Any:
     if isinstance(value, dict):
         return {name: _strip(part, f"{at}{name}.") for name, part in value.items() if at + name not in _ADDED}
     return value
-
-
-def is_unknown_host(error: BadRequest, sent: CheckpointReport) -> bool:
-    """True if the hub does not accept the target host together with a checkpoint."""
-    return sent.move_to is not None and error.field == "move_to"
-
-
-def checkpoint(sent: CheckpointReport) -> CheckpointReport:
-    """Without the host, which the report that follows names. The signature covers it, so sign again."""
-    return sent.model_copy(update={"move_to": None})

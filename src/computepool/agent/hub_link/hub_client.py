@@ -290,7 +290,7 @@ class HubClient:
         within_s = self._limits.request_timeout_s if timeout_s is None else timeout_s
         try:
             answer = await self._wire.post(self.url, f"{API}{path}", body=content, headers=sent, timeout_s=within_s)
-            if answer.is_plain_success:
+            if 200 <= answer.status < 300 and b"content-encoding" not in answer.headers:
                 return answer.body
             reply = httpx2.Response(answer.status, headers=[*answer.headers.items()], content=answer.body)
         except (httpx2.HTTPError, WireError) as error:  # Also a reply that cannot be decoded.

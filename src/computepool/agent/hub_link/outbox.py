@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -55,12 +55,6 @@ class Outbox:
         except OSError as error:
             _log.error("cannot save reports to disk: %s", error)
         return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
-
-    @staticmethod
-    def without_logs(batch: Batch) -> Batch:
-        """For a batch whose logs the hub has. They stay on disk: an agent that is killed sends them again."""
-        request = batch.request.model_copy(update={"logs": []})
-        return replace(batch, request=request, body=request.model_dump_json(exclude_defaults=True).encode())
 
     def _write(self, name: str, data: bytes) -> None:
         # Plain calls: Path objects cost as much as the writing.

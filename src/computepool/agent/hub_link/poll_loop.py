@@ -117,12 +117,6 @@ class NodeLoop:
         before, self.local_state = self.state, state
         self._on_state_change(before)
 
-    def _set_hub_state(self, text: str) -> None:
-        if text not in (NodeState.ACTIVE, NodeState.PAUSED, NodeState.DRAINING):
-            return
-        before, self.hub_state = self.state, NodeState(text)
-        self._on_state_change(before)
-
     def _on_state_change(self, before: NodeState) -> None:
         if self.state is before:
             return
@@ -159,37 +153,28 @@ class NodeLoop:
 
     async def wind_down(self) -> None:
         """Give back what has not started, stop what runs, and report it while there is time."""
+        clock, limits, client = self.node.clock, self.node.limits, self.node.client
         self.local_state = NodeState.DRAINING
         self.executor.give_back(Reason.NODE_DRAINING)
-        await self._wait_for_checkpoints()
+        deadline = clock.steady() + limits.checkpoint_grace_s  # for jobs that use checkpoints to make one more
+        while clock.steady() < deadline and self.executor.ask_to_save():
+            await asyncio.sleep(limits.tick_s)
+            self.executor.tick()
         for head in self.executor.heads():
             self.executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.node.limits.stop_flush_s):
-                await self._last_poll()
+            async with asyncio.timeout(limits.stop_flush_s):
+                # Receive grants that were in flight when the last poll was cancelled.
+                sent_at = clock.boot_time()
+                with contextlib.suppress(ComputePoolError):
+                    self._handle(await client.next(self._request(wait_ms=0, claim=False)), sent_at)
                 await self.executor.wait_until_idle()
                 await self.reporter.wait_until_flushed()
         self.reporter.spill()
-        await self._sign_off()
-
-    async def _wait_for_checkpoints(self) -> None:
-        """Give jobs that use checkpoints time to make one more."""
-        deadline = self.node.clock.steady() + self.node.limits.checkpoint_grace_s
-        while self.node.clock.steady() < deadline and self.executor.ask_to_save():
-            await asyncio.sleep(self.node.limits.tick_s)
-            self.executor.tick()
-
-    async def _last_poll(self) -> None:
-        """Poll without claiming work, to receive grants that were in flight when the last poll was cancelled."""
-        sent_at = self.node.clock.boot_time()
-        with contextlib.suppress(ComputePoolError):
-            self._handle(await self.node.client.next(self._request(wait_ms=0, claim=False)), sent_at)
-
-    async def _sign_off(self) -> None:
-        """Tell the hub that the node goes offline, so that it need not wait for the lease to end."""
+        # Tell the hub that the node goes offline, so that it need not wait for the lease to end.
         with contextlib.suppress(TimeoutError, ComputePoolError):
-            async with asyncio.timeout(self.node.limits.goodbye_s):
-                await self.node.client.next(self._request(wait_ms=0, claim=False, stopping=True))
+            async with asyncio.timeout(limits.goodbye_s):
+                await client.next(self._request(wait_ms=0, claim=False, stopping=True))
 
     async def _drain_watch(self) -> None:
         while True:
@@ -204,7 +189,7 @@ class NodeLoop:
     # ------------------------------------------------------------ the long poll
     async def _poll_loop(self) -> None:
         refusals = 0
-        wait_ms = self.node.limits.first_wait_ms
+        wait_ms = 0  # The first poll returns at once: its reply contains the hub's intervals.
         while True:
             sent_at = self.node.clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
@@ -213,12 +198,18 @@ class NodeLoop:
             except Unauthenticated as error:
                 refusals += 1
                 if refusals >= UNAUTHENTICATED_MAX:
-                    raise _unknown_node(error) from error
+                    raise Unauthenticated(
+                        f"The hub no longer accepts this node ({error.detail}) If it was removed by mistake, enrol it "
+                        "again with a new code: pool node start --code CODE."
+                    ) from error
                 continue
             except ComputePoolError as error:
                 if error.field == MESH_FIELD and self.last_contact is None:
                     raise  # At start-up the owner reads it; later it may pass.
-                await self._pause_after(error)
+                self.last_error = error.detail
+                delay_s = self._backoff.delay_s(error)
+                _log.warning("retrying the hub in %.1f s: %s", delay_s, error.detail)
+                await asyncio.sleep(delay_s)
                 continue
             refusals = 0
             if reply is None:  # cancelled, because the state changed
@@ -242,12 +233,6 @@ class NodeLoop:
             raise
         finally:
             self._poll = None
-
-    async def _pause_after(self, error: ComputePoolError) -> None:
-        self.last_error = error.detail
-        delay_s = self._backoff.delay_s(error)
-        _log.warning("retrying the hub in %.1f s: %s", delay_s, error.detail)
-        await asyncio.sleep(delay_s)
 
     async def _throttle(self, reply: NextReply, sent_at: float, *, wait_ms: int) -> None:
         """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
@@ -320,7 +305,9 @@ class NodeLoop:
             if attempt is not None:
                 self.executor.stop(attempt, Stop.CANCELLED)
         self.hub_status = reply.status
-        self._set_hub_state(reply.state)
+        if reply.state in (NodeState.ACTIVE, NodeState.PAUSED, NodeState.DRAINING):
+            before, self.hub_state = self.state, NodeState(reply.state)
+            self._on_state_change(before)
         if reply.seen_from is not None and reply.seen_from != self._address:
             self.nearby.note_public_address(reply.seen_from)
             self._address = reply.seen_from
@@ -457,10 +444,3 @@ class NodeLoop:
 def _is_cancelling() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _unknown_node(error: Unauthenticated) -> Unauthenticated:
-    return Unauthenticated(
-        f"The hub no longer accepts this node ({error.detail}) If it was removed by mistake, enrol it again "
-        "with a new code: pool node start --code CODE."
-    )

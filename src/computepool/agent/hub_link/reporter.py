@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result
@@ -172,7 +172,9 @@ class Reporter:
                 count += 1
             await self.node.client.logs(LogsRequest(chunks=texts[:count]))
             texts = texts[count:]
-        return self.outbox.without_logs(batch)
+        # They stay on disk: an agent that is killed sends them again.
+        request = batch.request.model_copy(update={"logs": []})
+        return replace(batch, request=request, body=request.model_dump_json(exclude_defaults=True).encode())
 
     async def _handle_refusal(self, batch: Batch, error: ComputePoolError) -> None:
         """Send the reports one by one: one that the hub refuses must not hold back the others."""

@@ -32,11 +32,6 @@ class WireReply(NamedTuple):
     headers: dict[bytes, bytes]  #: names in lower case; anything may be in them
     body: bytes
 
-    @property
-    def is_plain_success(self) -> bool:
-        """True if the body needs no decoding."""
-        return 200 <= self.status < 300 and b"content-encoding" not in self.headers
-
 
 class _Address(NamedTuple):
     host: str
@@ -83,7 +78,11 @@ class Wire:
             if isinstance(error, _BROKEN):
                 raise WireError(str(error) or type(error).__name__) from error
             raise
-        self._put_back(address, connection, stays=stays)
+        idle = self._idle.setdefault(address, [])
+        if stays and connection.is_open and len(idle) < _IDLE_MAX:
+            idle.append(connection)
+        else:
+            connection.close()
         return reply
 
     async def close(self) -> None:
@@ -107,13 +106,6 @@ class Wire:
                 return _Connection(*streams)
         except _BROKEN as error:
             raise WireError(str(error) or type(error).__name__) from error
-
-    def _put_back(self, address: _Address, connection: _Connection, *, stays: bool) -> None:
-        idle = self._idle.setdefault(address, [])
-        if stays and connection.is_open and len(idle) < _IDLE_MAX:
-            idle.append(connection)
-        else:
-            connection.close()
 
     @cached_property
     def _trust(self) -> ssl.SSLContext:

@@ -111,7 +111,7 @@ class EgressProxy:
 
     def __init__(self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool) -> None:
         self.folder = folder
-        self.received = 0  #: bytes from the network to the job, since `take_bytes_used`
+        self.received = 0  #: bytes from the network to the job, since the last `restart_count`
         self.sent = 0
         self._egress = egress
         self._targets = targets
@@ -156,14 +156,12 @@ class EgressProxy:
         self._paused = False
 
     def bytes_used(self) -> tuple[int, int]:
-        """Bytes in and out since `take_bytes_used`."""
+        """Bytes in and out since the last `restart_count`."""
         return self.received, self.sent
 
-    def take_bytes_used(self) -> tuple[int, int]:
-        """Return `bytes_used()` and start again: later bytes belong to the worker's next call."""
-        used = self.bytes_used()
+    def restart_count(self) -> None:
+        """Later bytes belong to the worker's next call."""
         self.received = self.sent = 0
-        return used
 
     # ------------------------------------------------------------ one connection
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -32,9 +32,6 @@ class End:
         self.pending = b""
         self.ended = False  #: It has sent everything, and the other end knows.
 
-    def connect(self, other: End) -> None:
-        self.other, other.other = other, self
-
     @property
     def events(self) -> int:
         """What to wait for: what this end sends is read only when the other end has taken everything."""
@@ -115,7 +112,7 @@ class Shim:
             far.close()
             return
         ends = End(near), End(far)
-        ends[0].connect(ends[1])
+        ends[0].other, ends[1].other = ends[1], ends[0]
         for end in ends:
             end.sock.setblocking(False)
             self._wait_for(end.sock, end.events, end)

@@ -73,19 +73,11 @@ def interface_networks() -> Iterator[Network]:
             if entry.family not in (socket.AF_INET, socket.AF_INET6):
                 continue
             with contextlib.suppress(ValueError):
-                yield _interface(entry.address.partition("%")[0], entry.netmask)
+                own = ipaddress.ip_address(entry.address.partition("%")[0])
+                bits = int(ipaddress.ip_address(entry.netmask)).bit_count() if entry.netmask else 0
+                yield ipaddress.ip_network((own, bits if bits >= _BITS_MIN else own.max_prefixlen), strict=False)
                 if entry.ptp:
                     yield ipaddress.ip_network(entry.ptp.partition("%")[0])
-
-
-def _interface(address: str, mask: str | None) -> Network:
-    own = ipaddress.ip_address(address)
-    bits: int = own.max_prefixlen
-    if mask:
-        bits = int(ipaddress.ip_address(mask)).bit_count()
-    if bits < _BITS_MIN:
-        bits = own.max_prefixlen
-    return ipaddress.ip_network(f"{own}/{bits}", strict=False)
 
 
 def route_networks(proc: Path = Path("/proc/net")) -> Iterator[Network]:

@@ -70,13 +70,8 @@ async def _hub(config: AgentConfig, clock: AgentClock) -> list[DoctorCheck]:
     try:
         hub_ms = await client.hub_time_ms()
     except ComputePoolError as error:
-        return [
-            _fail(
-                "hub",
-                error.detail,
-                "check the address and that the hub runs; a firewall between them must let HTTP out",
-            )
-        ]
+        fix = "check the address and that the hub runs; a firewall between them must let HTTP out"
+        return [_fail("hub", error.detail, fix)]
     finally:
         await client.close()
     skew_ms = abs(hub_ms - clock.now_ms())
@@ -99,10 +94,8 @@ def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
     if blocked is not None:
         fix = f"use a folder such as /var/lib/computepool, or open the way: chmod o+x {blocked}"
         yield _fail("folder", f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users", fix)
-    detail, fix = (
-        f"{memory_size(free_mb)} free in {config.data_dir}",
-        "free some space, or move the folder to a larger disk",
-    )
+    detail = f"{memory_size(free_mb)} free in {config.data_dir}"
+    fix = "free some space, or move the folder to a larger disk"
     yield _ok_or_warn("disk", detail, warn=free_mb < DISK_FREE_MIN_MB, fix=fix)
     try:
         identity = identities.load(config.identity_path)

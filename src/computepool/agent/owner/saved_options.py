@@ -38,15 +38,12 @@ def load(data_dir: Path) -> dict[str, Any]:
 
 
 def save(config: AgentConfig) -> None:
-    write_private(config.data_dir / FILE, json.dumps(chosen_options(config), indent=2).encode() + b"\n")
-
-
-def chosen_options(config: AgentConfig) -> dict[str, Any]:
-    """The options that the owner chose. Defaults are left out, so that a later version may change them."""
+    """Save the options that the owner chose. Defaults are left out, so that a later version may change them."""
     plain = AgentConfig(hub_url=config.hub_url, data_dir=config.data_dir)
     values = {name: getattr(config, name) for name in FIELDS}
-    return {
+    chosen = {
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
         if name == "hub_url" or value != getattr(plain, name)
     }
+    write_private(config.data_dir / FILE, json.dumps(chosen, indent=2).encode() + b"\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.storage.cache_usage import file_sizes
+from computepool.agent.storage.cache_usage import file_sizes, least_recent
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class CachedFolders:
     async def _evict(self, *, everything: bool = False) -> None:
         """Evict folders. They are first renamed, without an await in between, so that nobody starts to use them."""
         async with self._evicting:
-            found = await asyncio.to_thread(self._list_folders)
+            found = [name for name, _ in await asyncio.to_thread(least_recent, self.folder, folders=True)]
             complete = [name for name in found if not name.startswith(".")]
             surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
             # Left by an agent that was killed, or by a build that failed.
@@ -121,16 +121,6 @@ class CachedFolders:
                 _log.warning("cannot remove %s: %s", self.folder / name, error)
             finally:
                 self._removing.discard(name)
-
-    def _list_folders(self) -> list[str]:
-        """The folders, least recently used first."""
-        found = []
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.is_dir(follow_symlinks=False):
-                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-        return [name for _, name in sorted(found)]
 
 
 async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:

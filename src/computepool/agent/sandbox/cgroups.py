@@ -98,7 +98,10 @@ class Cgroup:
         """Freeze, then SIGKILL every member but `spare`, so that none forks away."""
         controller, name, frozen, thawed = self.freezer
         self._write(controller, name, frozen)
-        self._await_frozen()
+        # A process in an uninterruptible sleep freezes late. The caller repeats its kill, so giving up is safe.
+        deadline = time.monotonic() + _FREEZE_TIMEOUT_S
+        while not self._frozen() and time.monotonic() < deadline:
+            time.sleep(0.0005)
         for pid in self.members():
             if pid not in spare:
                 with contextlib.suppress(ProcessLookupError):
@@ -131,12 +134,6 @@ class Cgroup:
             except OSError:
                 return False
         return True
-
-    def _await_frozen(self) -> None:
-        # A process in an uninterruptible sleep freezes late. The caller repeats its kill, so giving up is safe.
-        deadline = time.monotonic() + _FREEZE_TIMEOUT_S
-        while not self._frozen() and time.monotonic() < deadline:
-            time.sleep(0.0005)
 
     def _read(self, controller: str, name: str) -> str:
         """Read through a descriptor that stays open, at half the cost of opening it each time."""

@@ -70,7 +70,9 @@ class BoxedSandbox(Sandbox):
 
         The node is at fault only for programs of its own runtime, never for what a job brings.
         """
-        program, view = command.argv[0], self._view(command.workdir, command.policy)
+        program = command.argv[0]
+        trees = {"/usr": self._runtime.root / "usr", **self._read_only(command.policy), WORK: command.workdir}
+        view = View(trees, system_links())
         folders = self._env(command.policy).get("PATH", "").split(":")
         paths = [program] if "/" in program else [f"{folder or '.'}/{program}" for folder in folders]
         found = [file for path in paths if (file := view.program(path, cwd=WORK)) is not None]
@@ -93,10 +95,6 @@ class BoxedSandbox(Sandbox):
             f"{program}: not found. It is not in this node's runtime ({self._runtime.short}); bring it along as an input, "
             f"or ask the node's owner to add it: pool node start --runtime-add {program}"
         )
-
-    def _view(self, workdir: Path, policy: SandboxPolicy) -> View:
-        trees = {"/usr": self._runtime.root / "usr", **self._read_only(policy), WORK: workdir}
-        return View(trees, system_links())
 
     def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[Path, str]:
         root = self._runtime.root

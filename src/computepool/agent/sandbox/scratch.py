@@ -162,16 +162,6 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
             os.chmod(f"/proc/self/fd/{fd}", 0o700)
 
 
-@contextlib.contextmanager
-def hold_lock(path: Path, how: int) -> Iterator[None]:
-    """Hold a lock during the block. Raises BlockingIOError with LOCK_NB."""
-    fd = open_lock(path, how)
-    try:
-        yield
-    finally:
-        os.close(fd)
-
-
 def open_lock(path: Path, how: int) -> int:
     """A descriptor that holds a lock until it is closed or its process ends. Raises BlockingIOError with LOCK_NB."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -184,10 +184,6 @@ class Slot:
             if not sum(_set_affinity(pid, set(ids)) for pid in running()):
                 return
 
-    def descendants(self) -> list[psutil.Process]:
-        """The job's processes, for slots without a cgroup."""
-        return descendants(self.pid)
-
     def kill_tree(self) -> None:
         """Kill all but the launcher, which is told in case it has not started anything yet."""
         with contextlib.suppress(SandboxError):  # The launcher is gone; reading its channel will show that.
@@ -244,8 +240,7 @@ class SlotPool:
 
     def resident_max_mb(self, limits: Limits) -> int:
         """The memory limit of all processes of a job, including the backend's, without a cgroup."""
-        own_mb = self._footprint.memory_mb if self._footprint.limits_inside else 0
-        return limits.memory_mb + own_mb
+        return limits.memory_mb + (self._footprint.memory_mb if self._footprint.limits_inside else 0)
 
     @property
     def own_processes(self) -> int:

@@ -21,7 +21,7 @@ import psutil
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, Command, Exit, ProcessUsage, SandboxError, Status
 from computepool.agent.sandbox.scratch import DiskMeter, remove_tree
-from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
+from computepool.agent.sandbox.slots import Slot, SlotPool, descendants, sweep_uid
 
 #: How often `wait` checks the limits that it enforces itself.
 PATROL_S = 0.25
@@ -137,7 +137,11 @@ class Process:
             return used
         slot = self._open_slot()
         if self._killed is not None:
-            self._kill_again()
+            # Kill what could not be frozen the first time. Give up a launcher that does not answer: its job may have stopped it.
+            if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
+                self._on_launcher_lost()
+            else:
+                self._kill_tree()
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(Exit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
         elif self._was_oom_killed():
@@ -190,13 +194,6 @@ class Process:
             self._killed = ending
             self._killed_at = time.monotonic()
         self._kill_tree()
-
-    def _kill_again(self) -> None:
-        """Kill what could not be frozen the first time. Give up a launcher that does not answer: its job may have stopped it."""
-        if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
-            self._on_launcher_lost()
-        else:
-            self._kill_tree()
 
     def _kill_tree(self) -> None:
         with contextlib.suppress(OSError):  # The cgroup is gone only if everything in it is.
@@ -284,7 +281,7 @@ class Process:
                 self._cpu_seen_us = max(self._cpu_seen_us, (slot.cgroup.cpu_us() or 0) - self._cpu_base_us)
             return
         total_s = 0.0
-        for process in slot.descendants():
+        for process in descendants(slot.pid):
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
                 total_s += times.user + times.system + times.children_user + times.children_system
@@ -295,14 +292,14 @@ class Process:
         if slot.cgroup is not None:
             with contextlib.suppress(OSError):
                 return slot.cgroup.members()
-        return [process.pid for process in slot.descendants()]
+        return [process.pid for process in descendants(slot.pid)]
 
     def _resident_bytes(self) -> int:
         slot = self._open_slot()
         if slot.cgroup is not None:
             with contextlib.suppress(OSError):
                 return slot.cgroup.resident_bytes()
-        members = slot.descendants()
+        members = descendants(slot.pid)
         total = sum(_memory(process, shared=True) for process in members)
         if total > self._limits.memory_mb * MIB:
             # Forked processes share most of their pages; to count those once is exact but slow.

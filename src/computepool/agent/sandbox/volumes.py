@@ -75,7 +75,11 @@ class Volumes:
         size = needed + inodes * _INODE_BYTES + _SPARE_BYTES
         for _ in range(2):
             image.unlink(missing_ok=True)
-            self._format(image, size, inodes)
+            with image.open("wb") as file:
+                file.truncate(-(-size // 4096) * 4096)
+            command = [self._mkfs, *f"-q -F -b 4096 -m 0 -N {inodes} -I {_INODE_BYTES}".split()]
+            command += ["-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", str(image)]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
             _mount(image, point)
             try:
                 (point / "lost+found").rmdir()
@@ -84,13 +88,6 @@ class Volumes:
                 unmount(point)
             size += needed - free.f_bavail * free.f_frsize
         return image
-
-    def _format(self, image: Path, size: int, inodes: int) -> None:
-        with image.open("wb") as file:
-            file.truncate(-(-size // 4096) * 4096)
-        command = [self._mkfs, *f"-q -F -b 4096 -m 0 -N {inodes} -I {_INODE_BYTES}".split()]
-        command += ["-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", str(image)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
 
     def _try(self) -> str:
         if os.geteuid() != 0:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computepool.agent.context import Node
-from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, HubClient
+from computepool.agent.storage.cache_usage import least_recent
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.files import file_digest
 
@@ -104,12 +105,12 @@ class ArtifactCache:
     async def _evict(self, keep: str = "", *, most: int | None = None) -> None:
         """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
         async with self._evicting:
-            listed = await asyncio.to_thread(self._list_files)
-            gone = [name for _, _, name in listed if name.startswith(_GONE)]
-            files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
+            listed = await asyncio.to_thread(least_recent, self.folder)
+            gone = [name for name, _ in listed if name.startswith(_GONE)]
+            files = [(name, size) for name, size in listed if not name.startswith(_GONE)]
             most = self.node.limits.input_cache_bytes if most is None else most
-            over = sum(size for size, _ in files) - most
-            for size, name in files:
+            over = sum(size for _, size in files) - most
+            for name, size in files:
                 if over > 0 and name != keep and not self._is_downloading(name):
                     with contextlib.suppress(OSError):
                         (self.folder / name).rename(self.folder / f"{_GONE}{name}")
@@ -120,16 +121,6 @@ class ArtifactCache:
 
     def _is_downloading(self, name: str) -> bool:
         return name.endswith(_PART) and name.removesuffix(_PART) in self._requested
-
-    def _list_files(self) -> list[tuple[int, int, str]]:
-        """Time of last use, size and name of each file, oldest first."""
-        files = []
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # a download that was renamed when it was complete
-                    info = entry.stat(follow_symlinks=False)
-                    files.append((info.st_mtime_ns, info.st_size, entry.name))
-        return sorted(files)
 
     def _remove(self, names: list[str]) -> None:
         for name in names:
@@ -174,12 +165,9 @@ class Uploader:
                 if self.node.clock.steady() > deadline:
                     raise
                 ask = True
-                await self._pause(error, backoff)
-
-    async def _pause(self, error: ComputePoolError, backoff: Backoff) -> None:
-        delay_s = backoff.delay_s(error)
-        _log.warning("retrying an upload in %.1f s: %s", delay_s, error.detail)
-        await asyncio.sleep(delay_s)
+                delay_s = backoff.delay_s(error)
+                _log.warning("retrying an upload in %.1f s: %s", delay_s, error.detail)
+                await asyncio.sleep(delay_s)
 
     async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
         while offset < size:

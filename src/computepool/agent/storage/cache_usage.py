@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,18 @@ def _entries(folder: Path) -> list[Path]:
 def _part(name: str, folders: list[Path], *, cleared: bool) -> CachePart:
     sizes = [size for folder in folders for size in file_sizes(folder)]
     return CachePart(name=name, files=len(sizes), size=sum(sizes), cleared=cleared)
+
+
+def least_recent(folder: Path, *, folders: bool = False) -> list[tuple[str, int]]:
+    """Name and size of each file (or folder) in this folder, the least recently used first."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # It was renamed when it was complete, or evicted.
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(info.st_mode) is folders:
+                    found.append((info.st_mtime_ns, entry.name, info.st_size))
+    return [(name, size) for _, name, size in sorted(found)]
 
 
 def file_sizes(folder: Path) -> Iterator[int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.sandbox.scratch import NEW_FILE
@@ -35,12 +34,6 @@ def is_checkpoint(attempt: Attempt, name: str, moves: bool) -> bool:
         os.stat(name, dir_fd=here, follow_symlinks=False)
         return True
     return False
-
-
-def workdir(attempt: Attempt) -> Path:
-    if attempt.workdir is None:
-        raise CheckpointRejected("it was made before the job started")
-    return attempt.workdir
 
 
 def add_mark(attempt: Attempt, name: str) -> None:

@@ -20,7 +20,6 @@ from computepool.agent.execution.attempts import Attempt, CheckpointState, Stop
 from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
-from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, retry
 from computepool.agent.hub_link.identity import UNSIGNED
 from computepool.agent.sandbox.collect import Caps, OutputCollector
@@ -109,7 +108,11 @@ class CheckpointKeeper:
             checkpoint_folder.add_mark(attempt, WAIT)
             begun = self.node.clock.steady()
             last = state.urgent.is_set()
-            await self._try_to_keep(attempt, state, line, last=last)
+            try:
+                await self._keep(attempt, state, line, last=last)
+                state.saved_last = state.saved_last or last
+            except CheckpointRejected as error:
+                self.logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
             if last:
                 return
             with contextlib.suppress(TimeoutError):
@@ -117,19 +120,12 @@ class CheckpointKeeper:
                     await state.urgent.wait()
             checkpoint_folder.remove_mark(attempt, WAIT)
 
-    async def _try_to_keep(self, attempt: Attempt, state: CheckpointState, line: CheckpointLine, *, last: bool) -> None:
-        try:
-            await self._keep(attempt, state, line, last=last)
-            state.saved_last = state.saved_last or last
-        except CheckpointRejected as error:
-            self.logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
-
     async def _keep(self, attempt: Attempt, state: CheckpointState, line: CheckpointLine, *, last: bool) -> None:
         if attempt.spec.spec.seal_to is not None:  # If it were sealed, no node could restore it.
             raise CheckpointRejected("the hub could read it, and the job is sealed")
         state.seq += 1
-        workdir = checkpoint_folder.workdir(attempt)
-        taken = workdir / _TAKEN.format(f"{attempt.id}-{state.seq}")
+        assert attempt.workdir is not None  # The job has announced a file in it.
+        taken = attempt.workdir / _TAKEN.format(f"{attempt.id}-{state.seq}")
         try:
             async with asyncio.timeout(self.node.limits.checkpoint_transfer_s):
                 checkpoint_folder.take_over(attempt, line.name, taken.name)
@@ -204,9 +200,11 @@ class CheckpointKeeper:
         try:
             return await self.node.client.checkpoint(self.node.identity.sign_message(report))
         except BadRequest as error:
-            if not compat.is_unknown_host(error, report):
+            if report.move_to is None or error.field != "move_to":
                 raise
-        return await self.node.client.checkpoint(self.node.identity.sign_message(compat.checkpoint(report)))
+        # An older hub does not accept the host here; the report that follows names it. The signature covers it: sign again.
+        without_host = report.model_copy(update={"move_to": None})
+        return await self.node.client.checkpoint(self.node.identity.sign_message(without_host))
 
     # ------------------------------------------------------------ result
     def ask_to_save(self, attempt: Attempt) -> bool:
@@ -267,6 +265,7 @@ class CheckpointKeeper:
 
     def _discard(self, attempt: Attempt, line: CheckpointLine) -> None:
         taken = _TAKEN.format(line.name)
-        with contextlib.suppress(OSError, CheckpointRejected):
+        with contextlib.suppress(OSError):
             checkpoint_folder.take_over(attempt, line.name, taken)
-            self.sweeper.remove(checkpoint_folder.workdir(attempt) / taken)
+            assert attempt.workdir is not None  # Otherwise take_over would have failed.
+            self.sweeper.remove(attempt.workdir / taken)

@@ -81,7 +81,9 @@ class ResultDelivery:
                 task.cancel()
         if not self._swept:
             self._swept = True
-            self._sweep(requested)
+            for leftover in (self._home / _COMING).glob("*"):  # partial downloads of groups that no longer wait
+                if leftover.name.rpartition("+")[0] not in requested:
+                    remove_tree(leftover)
         for group_id in sorted(requested - self._tasks.keys()):
             self._tasks[group_id] = asyncio.create_task(self._fetch_until_done(group_id))
 
@@ -96,12 +98,6 @@ class ResultDelivery:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    def _sweep(self, requested: set[str]) -> None:
-        """Remove partial downloads of groups that are no longer waiting."""
-        for leftover in (self._home / _COMING).glob("*"):
-            if leftover.name.rpartition("+")[0] not in requested:
-                remove_tree(leftover)
 
     async def _fetch_until_done(self, group_id: str) -> None:
         backoff = self.node.client.backoff()
@@ -126,27 +122,25 @@ class ResultDelivery:
             raise NotFound("The group does not belong to this node's owner.")
         try:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
-            arrival, reply = await self._deliver(group_id, view, folder)
+            arrival, reply = await self._deliver(view, folder)
         except (*TRANSIENT, NotFound):
             raise  # The hub is away or the group no longer waits: there is nothing to report.
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
-            raise await self._report_problem(group_id, view.round, error) from error
+            raise await self._report_problem(view, error) from error
         if reply.recorded:
             name, place = view.summary.name, self._home / folder
             _log.info("group %s is home: %d results and %d files in %s", name, arrival.items, arrival.files, place)
 
-    async def _deliver(
-        self, group_id: str, view: ResultDeliveryView, folder: str
-    ) -> tuple[ArrivalRequest, ArrivalReply]:
+    async def _deliver(self, view: ResultDeliveryView, folder: str) -> tuple[ArrivalRequest, ArrivalReply]:
         """Confirm a complete copy or fetch it. A copy that the hub rejects as incomplete is renamed first."""
         known = await asyncio.to_thread(self._find_complete, folder, view.round)
         if known is not None:
             try:
-                return known, await self._report_arrival(group_id, known, folder)
+                return known, await self._report_arrival(view.summary.id, known, folder)
             except Conflict as refused:
                 await asyncio.to_thread(self._put_aside, folder, refused.detail)
         arrival = await self._pull(view, folder)
-        return arrival, await self._report_arrival(group_id, arrival, folder)
+        return arrival, await self._report_arrival(view.summary.id, arrival, folder)
 
     async def _report_arrival(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
         # Resolved now: the folder may have been moved since.
@@ -154,12 +148,13 @@ class ResultDelivery:
         path = place if len(place) <= PATH_MAX else None
         return await self.node.client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
 
-    async def _report_problem(self, group_id: str, round_: int, error: Exception) -> Unavailable:
+    async def _report_problem(self, view: ResultDeliveryView, error: Exception) -> Unavailable:
         """Report the reason to the hub, where people see it. Returns an error that leads to a retry."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}: {error.filename or self._home}"
-        await self.node.client.delivery_problem(group_id, DeliveryProblem(round=round_, reason=reason[:TEXT_MAX]))
+        problem = DeliveryProblem(round=view.round, reason=reason[:TEXT_MAX])
+        await self.node.client.delivery_problem(view.summary.id, problem)
         return Unavailable(reason)
 
     def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
@@ -215,11 +210,11 @@ class _Pull:
         have = await asyncio.to_thread(_bytes_in, self.folder)
         self._check_free_bytes(self.view.bytes - have)
         (self.folder / SUMMARY).write_text(self.view.summary.model_dump_json(indent=2) + "\n")
-        await self._pages(self.view.summary.id)
+        await self._pages()
         requested, here = (await self._check_pending()).files, len(self._at.keys() - self._missing)
         if here < requested:
             raise Conflict(f"{requested - here} of {requested} files are not available at the hub now.")
-        return await asyncio.to_thread(self._conclude, self.view.round, folder)
+        return await asyncio.to_thread(self._conclude, folder)
 
     async def _check_pending(self) -> ResultDeliveryView:
         """Raises NotFound if the group no longer waits for this node, which would make every file seem to be missing."""
@@ -241,11 +236,11 @@ class _Pull:
                 f"({byte_size(self.node.limits.home_spare_bytes)} are kept free for the node's jobs)"
             )
 
-    async def _pages(self, group_id: str) -> None:
+    async def _pages(self) -> None:
         after: str | None = None
         with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
             while True:
-                page = await self.node.client.result_delivery_items(group_id, after=after)
+                page = await self.node.client.result_delivery_items(self.view.summary.id, after=after)
                 self._check_free_bytes(sum(len(item.result or "") for item in page.items))
                 await self._take(page.items, lines)
                 after = page.next
@@ -306,7 +301,7 @@ class _Pull:
         self._at.setdefault(file.digest, target)
         self._sizes[file.digest] = target.stat().st_size
 
-    def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
+    def _conclude(self, folder: str) -> ArrivalRequest:
         """Write the manifest and the arrival request for the hub."""
         remove_tree(self.folder / _PARTS)
         own = [(file_digest(self.folder / name), name) for name in (SUMMARY, RESULTS)]
@@ -314,7 +309,7 @@ class _Pull:
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
         digests = sorted({digest for digest, _ in self._manifest})
         arrival = ArrivalRequest(
-            round=round_,
+            round=self.view.round,
             items=self.items,
             files=len(digests),
             bytes=sum(self._sizes[digest] for digest in digests),

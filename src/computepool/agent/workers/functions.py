@@ -16,7 +16,7 @@ from computepool.agent.execution.attempts import Attempt, Interrupted
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
 from computepool.agent.execution.staging import OutputRejected, open_for_upload, place_artifact, send_file, take_outputs
-from computepool.agent.sandbox.base import Status
+from computepool.agent.sandbox.base import ProcessUsage, Status
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
@@ -26,7 +26,7 @@ from computepool.agent.workers.worker import LONG_RESULT, MOVES, NO_MEMORY, OUTP
 from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.agent.workers.workers import Call, CallReply, Lost, WorkerHandle
 from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
-from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage, too_large_result
+from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, too_large_result
 from computepool.protocol.sealing import RESULT, Seal
 
 
@@ -49,7 +49,7 @@ class FunctionRunner:
             call = attempt.call or await self._start_call(attempt, lane)
             worker = lane.worker
             assert worker is not None
-            attempt.workdir = worker.workdir
+            attempt.workdir, attempt.proxy = worker.workdir, worker.proxy
             if not call.future.done():
                 self._watch(attempt, call, worker)
                 self._feed_ahead(lane, worker)
@@ -64,7 +64,6 @@ class FunctionRunner:
             stopped = reply.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             stopped_for_another = stopped and attempt.stop is None and not attempt.timed_out
             if attempt.timed_out or (reply.started and not stopped_for_another):
-                attempt.proxy = worker.proxy
                 return _result_of_lost(attempt, reply, worker)
             if attempt.stop is not None:
                 raise Interrupted
@@ -197,7 +196,10 @@ class FunctionRunner:
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
         claimed_ms = min(reply.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
-        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take_bytes_used()
+        used = ProcessUsage(wall_ms=ran_ms, cpu_ms=reply.cpu_us // 1000, peak_rss_mb=reply.peak_rss_kb // 1024)
+        usage = attempt.total_usage(used)
+        if worker.proxy is not None:
+            worker.proxy.restart_count()
         seal = attempt.seal
         if reply.kind == RAISED:
             result = failed_result(Reason.EXCEPTION, reply.text)
@@ -211,16 +213,12 @@ class FunctionRunner:
             except OutputRejected as error:
                 result.exceed_output_limit(str(error))
         if reply.has_outputs:
-            await self._take_outputs(result, call, worker.workdir / OUTPUTS_FOLDER.format(call.seq), seal=seal)
-        result.ran_ms = ran_ms
-        result.usage = Usage(
-            wall_ms=ran_ms,
-            cpu_ms=reply.cpu_us // 1000,
-            peak_rss_mb=reply.peak_rss_kb // 1024,
-            gpu_ms=int(attempt.gpu_ms),
-            net_in_bytes=received,
-            net_out_bytes=sent,
-        )
+            folder, write = worker.workdir / OUTPUTS_FOLDER.format(call.seq), partial(call.on_output, skipped=0)
+            try:
+                await take_outputs(folder, result, write, uploader=self.uploader, seal=seal)
+            finally:
+                self.sweeper.remove(folder)
+        result.ran_ms, result.usage = ran_ms, usage
         return result
 
     async def _take_value(
@@ -255,13 +253,6 @@ class FunctionRunner:
         if size > self.node.limits.result_bytes_max:
             raise OutputRejected(too_large_result(size, self.node.limits.result_bytes_max))
         return await send_file(fd, size, "result.json", uploader=self.uploader)
-
-    async def _take_outputs(self, result: AttemptResult, call: Call, folder: Path, *, seal: Seal | None) -> None:
-        write = partial(call.on_output, skipped=0)
-        try:
-            await take_outputs(folder, result, write, uploader=self.uploader, seal=seal)
-        finally:
-            self.sweeper.remove(folder)
 
 
 #: Variables that the interpreter, the dynamic linker and the C library read before any code of ours runs.

@@ -149,7 +149,9 @@ class WorkerHandle:
         message = call.message
         try:
             if len(message) > FRAME_MAX:
-                message = self._as_file(call)
+                with stage(self.workdir, CALL_FILE.format(call.seq)) as file:
+                    file.write(message)
+                message = json.dumps([call.seq]).encode()
             self.channel.send(message)
         except BlockingIOError:
             return False
@@ -375,11 +377,6 @@ class WorkerHandle:
             return False
         since = max(self._last_reply_at, self._calls[0].sent_at)
         return self.clock.steady() - since < _UNREAD_S
-
-    def _as_file(self, call: Call) -> bytes:
-        with stage(self.workdir, CALL_FILE.format(call.seq)) as file:
-            file.write(call.message)
-        return json.dumps([call.seq]).encode()
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:

@@ -28,7 +28,9 @@ _KINDS = (
 
 @app.callback(invoke_without_command=True)
 def balance(ctx: Context) -> None:
-    """Show your balance: available, held for unfinished jobs, and earned but not matured.
+    """Show your balance and your transfers.
+
+    The balance is what is available, held for unfinished jobs, and earned but not matured.
 
     Examples:
       pool credits

@@ -37,7 +37,9 @@ def market(
         bool, Option("--depth", help="Show the order book: every floor and ceiling with its units.")
     ] = False,
 ) -> None:
-    """Show the price of a unit-hour (one core or one GPU) in each zone, fee included.
+    """Show spot prices, and set price floors for your nodes.
+
+    A price is for a unit-hour: one core or one GPU. It includes the fee.
 
     Examples:
       pool market

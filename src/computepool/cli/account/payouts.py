@@ -25,7 +25,7 @@ PayoutId = Annotated[str, Argument(metavar="ID", help="Payout ID.")]
 
 @app.callback(invoke_without_command=True)
 def payouts(context: Context) -> None:
-    """Request payouts of earned credits, and approve or record them. Without a command, lists your payouts.
+    """Request payouts of earned credits, and manage them. Without a command, lists your payouts.
 
     Examples:
       pool payouts

@@ -24,7 +24,7 @@ def mesh(
     nodes: Annotated[bool, Option("--nodes", help="List online nodes with their location.")] = False,
     follow: Annotated[bool, Option("--follow", "-f", help="Follow anonymised activity.")] = False,
 ) -> None:
-    """Show key figures of the pool; with --nodes, its nodes; with -f, its activity.
+    """Show key figures of the pool, its nodes, or its activity. See --nodes and -f.
 
     Examples:
       pool mesh

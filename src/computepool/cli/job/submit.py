@@ -130,7 +130,7 @@ def quote(
     slices: Annotated[int | None, Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")] = None,
     given: JobOptions,
 ) -> None:
-    """Show what a job would cost and when it would finish, without submitting it. Takes the options of `pool submit`.
+    """Show what a job would cost and when it would finish. Submits nothing. Takes the options of `pool submit`.
 
     Examples:
       pool quote train.py --vram 16 --timeout 2h --max-price 40

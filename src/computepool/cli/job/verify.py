@@ -50,7 +50,7 @@ def verify(
         str | None, Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in.")
     ] = None,
 ) -> None:
-    """Verify a receipt offline: its signature, arithmetic and ledger rows.
+    """Verify a receipt offline. Checks its signature, arithmetic and ledger rows.
 
     Exits with 1 if a check fails, or if the hub's key is unknown: anyone can sign with a key of their own.
 

@@ -80,7 +80,7 @@ def host(
     yes: Yes = False,
     node: list[str],
 ) -> None:
-    """Run this machine as a host of a small mesh whose members trust each other. Ctrl-C stops it.
+    """Run this machine as a host of a small trusted mesh. Ctrl-C stops it.
 
     Without --peer, starts a new mesh: this host is hub and node, and prints the command that others join with.
     Jobs in a mesh are free and results are not verified, but jobs still run in a sandbox.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computepool.core.fleet.features import Feature, Features, Mask, Rows
-from computepool.core.fleet.node_record import Free, NodeRecord, Reservation, cards_needed, cards_of
+from computepool.core.fleet.node_record import NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.fleet.owners import OwnerExposure
 from computepool.core.fleet.row_prices import RowPrices
@@ -31,8 +31,6 @@ from computepool.core.pythons import mask_of
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.trust.reputation import NEWCOMER_SCORE
 from computepool.core.trust.tiers import region_of, speed_of
-
-__all__ = ["EVERYONE", "Fleet", "Free", "NodeRecord", "Ranking", "Reservation"]
 
 #: Reliability is rounded to steps. A smaller change would not move a node in the ranking, but would force a repair of
 #: every cached ranking after every job.
@@ -428,11 +426,8 @@ class Fleet:
         table.ram_free[row] = min(max(-1, total.ram_mb - node.ram_mb), INT32_MAX)
         table.disk_free[row] = min(max(-1, total.disk_mb - node.disk_mb), INT32_MAX)
         table.cpu_busy[row] = node.cpu_busy
-        if cards:
-            self._write_cards(node)
-
-    def _write_cards(self, node: NodeRecord) -> None:
-        table, row = self.table, node.row
+        if not cards:
+            return
         free_mb, idle, units = [], 0, 0
         for card in node.cards:
             free = card.free_mb

@@ -29,10 +29,6 @@ class Reservation:
     external: bool = False  #: the job belongs to an account other than the node's owner
     value: int = 0  #: microcredits that an external job may cost
 
-    @property
-    def whole_cards(self) -> bool:
-        return bool(self.cards) and not self.vram_mb
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
@@ -68,7 +64,7 @@ class Card:
     def apply(self, held: Reservation, sign: int) -> None:
         self.used_mb += sign * held.vram_mb
         self.jobs += sign
-        self.jobs_whole += sign * held.whole_cards
+        self.jobs_whole += sign * (not held.vram_mb)
 
 
 @dataclass(slots=True)

@@ -28,12 +28,6 @@ class Offer:
     version: int  #: of the price table
 
 
-def spot_bounds(table: PriceTable, zone: Zone) -> tuple[int, int]:
-    """The range of the spot price, clipped to amounts that fit 64 bits."""
-    low, high = table.bounds(zone)
-    return min(low, AMOUNT_MAX), min(high, AMOUNT_MAX)
-
-
 def next_spot(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> int:
     """The price after the next tick. Individual floors and ceilings only affect capacity and demand.
 
@@ -57,12 +51,9 @@ class Market:
         self.table = table
         self.spots: dict[Zone, int] = {}
 
-    def bounds(self, zone: Zone) -> tuple[int, int]:
-        return spot_bounds(self.table, zone)
-
     def spot(self, zone: Zone) -> int:
         """Per unit-hour. The reference price until the zone's first tick."""
-        low, high = self.bounds(zone)
+        low, high = self.table.bounds(zone)
         return max(low, min(high, self.spots.get(zone, self.table.reference(zone))))
 
     def offer(self, shape: Shape, node: NodeProfile) -> Offer:

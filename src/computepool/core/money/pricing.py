@@ -90,8 +90,9 @@ class PriceTable:
         return self.base * self.tier_rate(zone.tier) * self.region_rate(zone.region) // (PERCENT * PERCENT)
 
     def bounds(self, zone: Zone) -> tuple[int, int]:
+        """The range of the spot price, clipped to amounts that fit 64 bits."""
         reference = self.reference(zone)
-        return reference // self.spot_range, reference * self.spot_range
+        return min(reference // self.spot_range, AMOUNT_MAX), min(reference * self.spot_range, AMOUNT_MAX)
 
     def fee_of(self, gross: int) -> int:
         """The platform's part. Rounded up, so that the owner's part and the fee add up to `gross`."""
@@ -106,17 +107,15 @@ class PriceTable:
         return hashlib.sha256(to_json(self).encode()).hexdigest()
 
 
-def first_table(economy: Economy, version: int = 1) -> PriceTable:
+def first_table(economy: Economy) -> PriceTable:
     """The table until the operator sets another one."""
     if economy is Economy.NONE:
-        return PriceTable(version=version, economy=economy, base=0, fee_ppm=0)
+        return PriceTable(economy=economy, base=0, fee_ppm=0)
     if economy is Economy.TIME_BANK:
         # Every unit-hour is one credit, whatever the hardware and the region, without a fee.
         flat = dict.fromkeys(TIER_SPEED, PERCENT)
-        return PriceTable(
-            version=version, economy=economy, base=CREDIT, tiers=flat, regions={}, fee_ppm=0, spot_range=1
-        )
-    return PriceTable(version=version)
+        return PriceTable(economy=economy, base=CREDIT, tiers=flat, regions={}, fee_ppm=0, spot_range=1)
+    return PriceTable()
 
 
 def to_json(table: PriceTable) -> str:

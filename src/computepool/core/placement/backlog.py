@@ -36,7 +36,7 @@ class Backlog:
         self._jobs: dict[str, Job] = {}
         self._taken: OrderedDict[str, Job] = OrderedDict()
         self._due: list[tuple[int, str]] = []
-        self._delayed = 0
+        self.delayed = 0  #: number of delayed jobs
         self._parked: OrderedDict[Shape, ShapeBuckets] = OrderedDict()  # the longest untried first
         self._numbers = count()
 
@@ -46,10 +46,6 @@ class Backlog:
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._jobs
-
-    @property
-    def delayed(self) -> int:
-        return self._delayed
 
     def add(self, job_id: str, shape: Shape, *, age_key: str, priority: int = 0) -> None:
         """Queue a job, or queue it again. Smaller age keys are older."""
@@ -74,7 +70,7 @@ class Backlog:
             return False
         self._leave(job)
         job.ready_at_ms = ready_at_ms
-        self._delayed += 1
+        self.delayed += 1
         heappush(self._due, (ready_at_ms, job_id))
         return True
 
@@ -84,7 +80,7 @@ class Backlog:
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
             job = self._jobs[heappop(self._due)[1]]
             job.ready_at_ms = None
-            self._delayed -= 1
+            self.delayed -= 1
             self._queue.insert(job)
             released += 1
         return released
@@ -192,7 +188,7 @@ class Backlog:
             self._forget_parked(job.shape)
         else:
             job.ready_at_ms = None
-            self._delayed -= 1
+            self.delayed -= 1
 
     def _forget_parked(self, shape: Shape) -> None:
         if self._parked and shape not in self._queue.shapes:

@@ -54,19 +54,16 @@ class Outcomes:
 
     def score(self, now_ms: int) -> float:
         """The cautious mean at this moment, from 0 to 1."""
-        return score_of(*self.fade(now_ms))
+        success, failure = self.fade(now_ms)
+        a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE
+        n = a + b
+        mean = a / n
+        return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
 
     def fade(self, now_ms: int) -> tuple[int, int]:
-        """S and F at this moment."""
-        return fade(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
-
-
-def score_of(success: int, failure: int) -> float:
-    """The cautious mean, from 0 to 1. S and F in fractions of ONE."""
-    a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE
-    n = a + b
-    mean = a / n
-    return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
+        """S and F at this moment. A clock that was set back fades nothing."""
+        quiet_ms = max(0, now_ms - self.changed_at_ms)
+        return _fade(self.success, quiet_ms, SUCCESS_HALF_LIFE_MS), _fade(self.failure, quiet_ms, FAILURE_HALF_LIFE_MS)
 
 
 def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
@@ -75,12 +72,6 @@ def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
     if weight.success:
         return _grow(success, keep), _scale(failure, keep)
     return _scale(success, keep), _grow(failure, keep)
-
-
-def fade(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
-    """S and F after `quiet_ms` without outcomes. A clock that was set back fades nothing."""
-    quiet_ms = max(0, quiet_ms)
-    return (_fade(success, quiet_ms, SUCCESS_HALF_LIFE_MS), _fade(failure, quiet_ms, FAILURE_HALF_LIFE_MS))
 
 
 def _scale(amount: int, factor: int) -> int:

@@ -8,9 +8,8 @@ from the measurement.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -150,15 +149,12 @@ def _is_within(tier: str, claim: str) -> bool:
 
 def allowed_score(tier: str, slowdown: float) -> int:
     """The GFLOPS, or score of a core, that run times `slowdown` times longer than on other nodes of the tier allow."""
-    if any(tier == name for name, _ in CPU_CLASSES):
-        return int(_typical(tier) / slowdown)
+    classes = dict(CPU_CLASSES)
+    if tier in classes:
+        # The minimum score of the nodes that a node of this class is compared with.
+        return int((REFERENCE_SCORE if tier == CPU_TIER else classes[tier]) / slowdown)
     # As if measured: a card without slowdown must just reach the tier.
     return int(TIER_GFLOPS.get(tier, 0) * REACH / 100 / slowdown)
-
-
-def _typical(tier: str) -> int:
-    """The minimum score of the nodes that a node of this class is compared with."""
-    return REFERENCE_SCORE if tier == CPU_TIER else dict(CPU_CLASSES)[tier]
 
 
 def decide(truth: Truth, claims: Sequence[str], *, now_ms: int) -> Truth:
@@ -195,34 +191,3 @@ def truthful(capacity: Capacity, truth: Truth) -> Capacity:
         for index, gpu in enumerate(capacity.gpus)
     )
     return dataclasses.replace(capacity, gpus=gpus, cpu_tier=truth.cpu_tier)
-
-
-# JSON
-
-
-def to_json(truth: Truth) -> str:
-    return json.dumps(asdict(truth), separators=(",", ":"))
-
-
-def from_json(body: str) -> Truth:
-    values = json.loads(body)
-    return Truth(
-        **{
-            **values,
-            "gpu_tiers": tuple(values["gpu_tiers"]),
-            "standing": Standing(values["standing"]),
-            "scores": _scores(values["scores"]),
-            "notes": tuple(values["notes"]),
-            "history": tuple((at_ms, _scores(scores)) for at_ms, scores in values["history"]),
-            "cpu_speed": _speed(values["cpu_speed"]),
-            "gpu_speed": _speed(values["gpu_speed"]),
-        }
-    )
-
-
-def _speed(values: Mapping[str, Any]) -> RelativeSpeed:
-    return RelativeSpeed(**{**values, "accounts": tuple(values["accounts"])})
-
-
-def _scores(values: Mapping[str, Any]) -> Scores:
-    return Scores(**{**values, "gflops": tuple(values["gflops"])})

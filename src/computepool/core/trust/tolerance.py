@@ -48,9 +48,16 @@ def same_value(a: str, b: str, within: Tolerance) -> bool:
     if max(len(a), len(b)) > VALUE_MAX:
         return False
     try:
-        return _same_tree(_decoder.decode(a), _decoder.decode(b), within)
+        todo = [(_decoder.decode(a), _decoder.decode(b))]
+        while todo:
+            ours, theirs = todo.pop()
+            parts = _parts(ours, theirs)
+            if parts is None and not _same_leaf(ours, theirs, within):
+                return False
+            todo += parts or ()
     except (ValueError, RecursionError):
         return False
+    return True
 
 
 def _refuse(name: str) -> Any:
@@ -58,19 +65,6 @@ def _refuse(name: str) -> Any:
 
 
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
-
-
-def _same_tree(a: Any, b: Any, within: Tolerance) -> bool:
-    todo = [(a, b)]
-    while todo:
-        a, b = todo.pop()
-        parts = _parts(a, b)
-        if parts is None:
-            if not _same_leaf(a, b, within):
-                return False
-        else:
-            todo += parts
-    return True
 
 
 def _parts(a: Any, b: Any) -> list[tuple[Any, Any]] | None:

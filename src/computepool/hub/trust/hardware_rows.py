@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
-from computepool.core.trust.hardware import Truth, from_json, to_json
+from computepool.core.trust.hardware import Truth
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import hardware
 
+#: Between a node's facts and their JSON text.
+BODY = TypeAdapter(Truth)
 _KNOWN = Prepared(
     lambda connection: select(hardware.c.node_id, hardware.c.body).where(
         dialect.among_ids(connection.dialect.name, hardware.c.node_id)
@@ -22,10 +25,10 @@ _KNOWN = Prepared(
 def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Truth]:
     """Of the nodes that have a row."""
     rows = _KNOWN.rows(connection, **dialect.ids(connection, node_ids))
-    return {node_id: from_json(body) for node_id, body in rows}
+    return {node_id: BODY.validate_json(body) for node_id, body in rows}
 
 
 def save(tx: Tx, known: Mapping[str, Truth]) -> None:
-    rows = [{"node_id": node_id, "body": to_json(truth)} for node_id, truth in sorted(known.items())]
+    rows = [{"node_id": node_id, "body": BODY.dump_json(truth).decode()} for node_id, truth in sorted(known.items())]
     if rows:
         tx.connection.execute(dialect.upsert(tx.connection, hardware, key=["node_id"], update=("body",)), rows)

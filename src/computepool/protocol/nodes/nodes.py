@@ -224,6 +224,10 @@ class OutputRef(Request):
     size: Count
 
 
+def _digest_of(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 class Grant(Reply):
     """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
 
@@ -246,14 +250,13 @@ class Grant(Reply):
 
     def digest(self) -> str:
         """Covers everything that the node acts on; bound by the job token."""
-        parts = (
+        return _digest_of(
             self.attempt_id, self.job_id, self.lane, self.spec, self.account_id, self.payload or "",
             self.payload_artifact or "", str(self.item), str(self.items), ",".join(map(str, self.gpus)),
             str(self.price), str(self.paid_ms),
             *(() if self.left_ms is None else (str(self.left_ms),)),
             *(f"{file.name}={file.digest}" for file in self.checkpoint or ()),
         )  # fmt: skip
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 class NextReply(Reply):
@@ -324,26 +327,20 @@ class Report(Request):
 
     def digest(self) -> str:
         """Identifies the content of the report. Repeated reports of an attempt must have the same digest."""
-        parts = (
+        return _digest_of(
             self.attempt_id, self.outcome, self.reason, str(self.exit_code), self.error or "", self.result or "",
             self.result_artifact or "", *(f"{output.name}={output.digest}" for output in self.outputs),
             *(() if self.printed is None else (self.printed,)),
             *(() if self.move_to is None else (self.move_to,)),
         )  # fmt: skip
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def result_digest(self) -> str:
         """Identifies the result, whichever node ran the job: the value, the files, and the output of a program."""
-        files = sorted(f"{output.name}={output.digest}" for output in self.outputs)
-        parts = (
-            str(self.exit_code),
-            self.result or "",
-            self.result_artifact or "",
-            self.printed or "",
+        return _digest_of(
+            str(self.exit_code), self.result or "", self.result_artifact or "", self.printed or "",
             *(() if not self.items_failed else (str(self.items_failed),)),
-            *files,
-        )
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+            *sorted(f"{output.name}={output.digest}" for output in self.outputs),
+        )  # fmt: skip
 
 
 class CompleteRequest(Request):

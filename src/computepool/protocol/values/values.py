@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
@@ -28,6 +28,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from computepool.protocol.values import values_arrow, values_records, values_tables
+from computepool.protocol.values.values_arrow import b64 as _b64
 from computepool.protocol.values.values_records import Record as Record  # noqa: PLC0414 - re-exported
 
 #: Deeper values, and values that contain themselves, are refused, so that no text can exhaust the reader's stack.
@@ -258,10 +259,6 @@ def _pack_memory(value: memoryview, depth: int, exact: bool) -> Any:
 
 def _pack_path(kind: str) -> Callable[[Any, int, bool], Any]:
     return lambda value, depth, exact: {"$path": [kind, _pack_str(str(value), depth, exact)]}
-
-
-def _b64(data: Any) -> str:
-    return b64encode(data).decode("ascii")
 
 
 _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {

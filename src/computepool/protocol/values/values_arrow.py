@@ -44,6 +44,10 @@ class Unsendable(Exception):
     """The value cannot be sent; the message says why."""
 
 
+def b64(data: Any) -> str:
+    return b64encode(data).decode("ascii")
+
+
 def pack(value: Any) -> Any:
     """None for values that are not from pyarrow. Such values exist only if pyarrow is imported."""
     arrow = sys.modules.get("pyarrow")
@@ -66,7 +70,7 @@ def pack(value: Any) -> Any:
     sink = arrow.BufferOutputStream()
     with arrow.ipc.new_stream(sink, table.schema) as writer:
         writer.write(table)
-    return {"$arrow": {"kind": kind, "data": b64encode(sink.getvalue()).decode("ascii")}}
+    return {"$arrow": {"kind": kind, "data": b64(sink.getvalue())}}
 
 
 def library(name: str, what: str) -> Any:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any
 
 from computepool.protocol.values import values_arrow
-from computepool.protocol.values.values_arrow import Read as _Read, Unsendable, library
+from computepool.protocol.values.values_arrow import Read as _Read, Unsendable, b64 as _b64, library
 
 _Inner = Callable[[Any, str], Any]
 _FREQ_CHARS_MAX = 40
@@ -157,10 +157,6 @@ _COLUMNS: dict[str, Callable[[Any, Any, _Inner], dict[str, Any]]] = {
     "IntervalDtype": _pack_intervals,
     "ArrowDtype": _pack_arrow_column,
 }
-
-
-def _b64(data: Any) -> str:
-    return b64encode(data).decode("ascii")
 
 
 # ---------------------------------------------------------------- JSON tree → value

@@ -63,7 +63,9 @@ class BubblewrapSandbox(BoxedSandbox):
         own = {_SECCOMP_FD: slot.memory_file("seccomp", self._filter), _STATUS_FD: status, _ARGS_FD: settings}
 
         def read_ending(wait_status: int) -> Exit:
-            return _read_ending(wait_status, status) or self._start_failure(command, node_error=_FAILED)
+            if b'"exit-code"' not in os.pread(status, 4096, 0):  # It never started.
+                return self._start_failure(command, node_error=_FAILED)
+            return unwrap_signal(read_wait_status(wait_status))
 
         process = Process(self._pool, slot, command, read_ending=read_ending)
         policy = command.policy
@@ -109,13 +111,6 @@ def devices_folder(cache_dir: Path) -> str | None:
 def _as_file(arguments: Iterable[str]) -> bytes:
     """The arguments as bubblewrap reads them from a file."""
     return os.fsencode("".join([f"{argument}\0" for argument in arguments]))
-
-
-def _read_ending(wait_status: int, status_fd: int) -> Exit | None:
-    """How the job ended; None if it never started: then bubblewrap has recorded no exit code."""
-    if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
-        return None
-    return unwrap_signal(read_wait_status(wait_status))
 
 
 def _system_mounts(folders: Mapping[str, str], *, dev: Sequence[str]) -> Iterator[str]:

@@ -35,7 +35,7 @@ _names = itertools.count()
 class _GvisorProcess(Process):
     def _resident_bytes(self) -> int:
         slot = self._open_slot()
-        return isolation_evidence.memory_bytes(slot.descendants()) if slot.cgroup is None else super()._resident_bytes()
+        return isolation_evidence.memory_bytes(slot.pid) if slot.cgroup is None else super()._resident_bytes()
 
 
 class GvisorSandbox(BoxedSandbox):

@@ -125,15 +125,11 @@ def rootfs(cache_dir: Path, places: Mapping[str, Path]) -> Path:
             for path, target in links.items():
                 (folder / path.strip("/")).symlink_to(target)
             for place, is_file in kinds.items():
-                _mount_point(folder, place, is_file=is_file)
+                point = folder / os.path.normpath(place).lstrip("/")
+                (point.parent if is_file else point).mkdir(mode=0o755, parents=True, exist_ok=True)
+                if is_file:
+                    point.touch(mode=0o644)
     return final
-
-
-def _mount_point(root: Path, place: str, *, is_file: bool) -> None:
-    point = root / os.path.normpath(place).lstrip("/")
-    (point.parent if is_file else point).mkdir(mode=0o755, parents=True, exist_ok=True)
-    if is_file:
-        point.touch(mode=0o644)
 
 
 def configuration(

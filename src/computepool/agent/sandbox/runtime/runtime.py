@@ -23,7 +23,7 @@ from typing import Any
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, tree
-from computepool.agent.sandbox.scratch import hold_lock, open_lock, remove_tree
+from computepool.agent.sandbox.scratch import open_lock, remove_tree
 
 #: Where a job finds its Python.
 INSIDE = tree.PYTHON
@@ -174,8 +174,10 @@ def building_folder(store: Path) -> Iterator[Path]:
         remove_tree(folder)
 
 
-def locked_store(store: Path) -> contextlib.AbstractContextManager[None]:
-    return hold_lock(store / ".lock", fcntl.LOCK_EX)
+@contextlib.contextmanager
+def locked_store(store: Path) -> Iterator[None]:
+    with os.fdopen(open_lock(store / ".lock", fcntl.LOCK_EX)):
+        yield
 
 
 def hold(store: Path, digest: str) -> None:

@@ -43,14 +43,14 @@ def has_leftovers(root: int) -> bool:
     return any(_name(process) in (_KERNEL, _GOFER) for process in descendants(root))
 
 
-def memory_bytes(processes: Iterable[psutil.Process]) -> int:
-    """Memory of a job at level gvisor and of the processes that run it. Used without cgroups.
+def memory_bytes(root: int) -> int:
+    """Memory of a job at level gvisor and of the processes below `root`, which run it. Used without cgroups.
 
     The job's memory is one memory file, and the processes map only what they touch, so their resident sizes say little.
     """
     files: dict[int, int] = {}
     private = 0
-    for process in processes:
+    for process in descendants(root):
         with contextlib.suppress(psutil.Error, OSError):
             used = process.memory_info()
             private += used.rss - used.shared

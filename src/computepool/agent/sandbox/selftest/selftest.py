@@ -28,7 +28,6 @@ from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
-from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.selftest import attacks, isolation_evidence
@@ -183,7 +182,9 @@ def _attack(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
         ]
         if sandbox.level >= Level.NAMESPACE:
             plan = canaries.plan(sandbox.level)
-            plan["files"] += _hidden_programs(config.runtime)
+            # A program of the host that jobs must not see, if there is one.
+            hidden = set(os.listdir("/usr/bin")) - set(os.listdir(config.runtime.root / "usr" / "bin"))
+            plan["files"] += [f"/usr/bin/{name}" for name in sorted(hidden)[:1]]
             plans.append(plan)
         jobs = [AttackJob(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
         achieved: dict[str, str] = {}
@@ -192,12 +193,6 @@ def _attack(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
         if sandbox.level >= Level.CONTAINER:
             achieved["isolation"] = _attack_isolation(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
-
-
-def _hidden_programs(runtime: Runtime) -> list[str]:
-    """A program of the host that jobs must not see, if there is one."""
-    known = set(os.listdir(runtime.root / "usr" / "bin"))
-    return [f"/usr/bin/{name}" for name in sorted(set(os.listdir("/usr/bin")) - known)[:1]]
 
 
 def _attack_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:

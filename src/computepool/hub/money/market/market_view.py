@@ -79,7 +79,7 @@ async def show(hub: Hub) -> MarketView:
 
 def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequence[int]) -> ZoneMarket:
     table, spot = hub.money.market.table, hub.money.market.spot(zone)
-    low, high = hub.money.market.bounds(zone)
+    low, high = hub.money.market.table.bounds(zone)
     capacity, demand = here.capacity + there.capacity, here.demand + there.demand
     return ZoneMarket(
         tier=zone.tier,

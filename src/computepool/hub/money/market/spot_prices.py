@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from computepool.core.money.demand import MarketCount
-from computepool.core.money.market import next_spot, spot_bounds
+from computepool.core.money.market import next_spot
 from computepool.core.money.pricing import PriceTable, Zone
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
@@ -113,7 +113,7 @@ def _decide_zone(tx: Tx, zone: Zone, *, total: Count, tick: int, table: PriceTab
     if last is not None and last.tick >= tick:
         return  # another hub was first
     before = table.reference(zone) if last is None else last.price
-    price = next_spot(before, capacity=total.capacity, demand=total.demand, bounds=spot_bounds(table, zone))
+    price = next_spot(before, capacity=total.capacity, demand=total.demand, bounds=table.bounds(zone))
     written = None if last is None else (last.price, last.capacity, last.demand, last.price_version)
     if written != (price, total.capacity, total.demand, table.version):
         market_rows.insert_price(tx, zone, tick=tick, price=price, count=total, price_version=table.version)

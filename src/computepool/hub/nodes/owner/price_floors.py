@@ -104,7 +104,7 @@ def describe(hub: Hub, node: NodeProfile, floor: int | None) -> str:
     if floor is None:
         return NO_FLOOR
     market, zone = hub.money.market, _zone(node)
-    net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.bounds(zone)[1])
+    net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.table.bounds(zone)[1])
     asks = f"The node asks for {format_credits(floor)}"
     pays = f"{zone} pays {format_credits(round_down(net))} after the fee"
     if floor <= net:
