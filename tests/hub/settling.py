@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_become
 from computepool.hub.app import assemble, build_hub, open_store
-from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Tx
+from computepool.hub.db.tables import events
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows, rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
@@ -149,7 +149,7 @@ class Bench:
 def _picture(connection: Connection, job_id: str) -> Picture:
     job = job_rows.get_job(connection, job_id)
     assert job is not None
-    trail = event_rows.list_events(connection, after=0, limit=10_000, job_id=job_id)
+    trail = EventRow.fetch(connection, events.c.job_id == job_id, order=events.c.seq)
     return Picture(
         job,
         list(attempt_rows.get_attempts(connection, job_id)),

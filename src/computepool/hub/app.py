@@ -22,7 +22,7 @@ from computepool.hub.artifacts.state import ArtifactsState
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.context import Hub
-from computepool.hub.db.dialect import HubLock
+from computepool.hub.db.dialect import hub_lock
 from computepool.hub.db.listen import Listener
 from computepool.hub.db.schema import migrate
 from computepool.hub.db.session import CommitHooks, Store
@@ -135,14 +135,11 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        lock = HubLock(settings.url)
-        try:
+        with hub_lock(settings.url):
             hub = build_hub(settings, clock)
             async with run_hub(hub):
                 _publish((app, api), hub)
                 yield
-        finally:
-            lock.release()
 
     app = FastPathApp(
         https=settings.address.startswith("https:"),

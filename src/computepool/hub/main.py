@@ -19,7 +19,7 @@ from computepool.hub.artifacts import file_check
 from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
-from computepool.hub.db.dialect import HubLock
+from computepool.hub.db.dialect import hub_lock
 from computepool.hub.db.session import Tx
 from computepool.hub.http.repeated_requests import protocol_for
 from computepool.hub.identity import rows as account_rows, sign_in
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 ADMIN = "admin"
 _START_FAILED = 3  #: the exit code of uvicorn's own command
-_SERVING_MS = 30_000
 #: The garbage collector's thresholds: old objects are collected a hundred times more rarely than by default.
 _GC_THRESHOLDS = (700, 10, 1_000)
 _LOCAL_KEY_NAME = "pool up"
@@ -49,7 +48,8 @@ def serve(settings: Settings) -> None:
     plain_log.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _allow_connections()
     # Checked here, because an error inside the server's start-up would come with a traceback.
-    HubLock(settings.url).release()
+    with hub_lock(settings.url):
+        pass
     _check_blobs(settings)
     app = create_app(settings)
     config = uvicorn.Config(
@@ -118,11 +118,8 @@ class Bootstrap:
 
 def bootstrap(settings: Settings) -> Bootstrap:
     """Create the admin if there is none, and a fresh key and one-time codes for the local machine. No hub may be serving."""
-    lock = HubLock(settings.url)
-    try:
+    with hub_lock(settings.url):
         return _with_store(settings, _bootstrap)
-    finally:
-        lock.release()
 
 
 def signin_link(settings: Settings) -> str:
@@ -131,7 +128,7 @@ def signin_link(settings: Settings) -> str:
     def effect(tx: Tx, snapshot: Snapshot) -> str:
         code = _code(tx, snapshot, _admin(tx, snapshot), purpose="signin")
         # A hub that is serving may have another address than the settings of this process say.
-        served = account_rows.live_address(tx.connection, since_ms=tx.now_ms - _SERVING_MS)
+        served = account_rows.live_address(tx.connection, since_ms=tx.now_ms - account_rows.HUB_FRESH_MS)
         return f"{served or settings.address}/signin?code={code}"
 
     return _with_store(settings, effect)
@@ -217,4 +214,5 @@ def check(settings: Settings, *, deep: bool = False) -> list[str]:
     with consistency.snapshot(settings.url) as connection:
         broken = invariants.check_all(connection)
     snapshot = partial(consistency.snapshot, settings.url)
-    return [*broken, *file_check.check_files(snapshot, make_blobs(settings), deep=deep)]
+    damaged = file_check.check_files(snapshot, make_blobs(settings), deep=deep)
+    return broken + invariants.sentences(damaged)

@@ -260,41 +260,29 @@ class Settings(BaseSettings):
     log_level: str = "info"
 
     @model_validator(mode="after")
-    def _check_leases(self) -> Self:
+    def _check(self) -> Self:
         if self.self_fence_s >= self.lease_min_s:
             raise ValueError(
                 "self_fence_s must be less than lease_min_s: nodes stop a job this long before its lease ends"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_bank(self) -> Self:
         named = (self.razorpayx_key_id, self.razorpayx_key_secret.get_secret_value(), self.razorpayx_account_number)
         if self.payout_provider == "razorpayx" and not all(named):
             raise ValueError(
                 "payouts by razorpayx need razorpayx_key_id, razorpayx_key_secret and razorpayx_account_number"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_two_person(self) -> Self:
         unknown = self.two_person_kinds() - {"payouts", "top-ups", "roles"}
         if unknown:
             raise ValueError(f"two_person accepts payouts, top-ups and roles, not {', '.join(sorted(unknown))}")
+        try:
+            self.webhook_networks()
+        except ValueError as error:
+            raise ValueError(f"webhook_private: {error}") from None
         return self
 
     def two_person_kinds(self) -> frozenset[str]:
         """Any kind implies roles, or one administrator could create the second one."""
         named = frozenset(word.strip() for word in self.two_person.split(",") if word.strip())
         return named | {"roles"} if named else named
-
-    @model_validator(mode="after")
-    def _check_webhook_networks(self) -> Self:
-        try:
-            self.webhook_networks()
-        except ValueError as error:
-            raise ValueError(f"webhook_private: {error}") from None
-        return self
 
     def webhook_networks(self) -> tuple[Network, ...]:
         return parse_networks(filter(None, self.webhook_private.split(",")))

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from computepool.core.errors import OutOfSpace, Unavailable
 from computepool.hub.app import open_store
 from computepool.hub.db import dialect
-from computepool.hub.db.dialect import HubLock
+from computepool.hub.db.dialect import hub_lock
 from computepool.hub.db.schema import migrate
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.identity import rows as account_rows
@@ -30,10 +30,10 @@ from tests.hub.db.conftest import MakeStore
 PER_WORKER = 200  #: so many that they are still writing when the server is stopped for the second time
 HOLD_LOCK = """
 import sys
-from computepool.hub.db.dialect import HubLock
-lock = HubLock(sys.argv[1])
-print("held", flush=True)
-sys.stdin.read()
+from computepool.hub.db.dialect import hub_lock
+with hub_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
 """
 #: Writes accounts named by numbers until it dies, and prints each number after its write was acknowledged.
 WRITE_UNTIL_DEAD = """
@@ -272,28 +272,26 @@ def test_a_second_hub_on_one_sqlite_database_is_refused(tmp_path: Path) -> None:
     other_name = tmp_path / "alias.sqlite"
     other_name.symlink_to(tmp_path / "data" / "hub.sqlite")
     for same in (url, f"sqlite:///{other_name}"):
-        with pytest.raises(Unavailable) as refusal:
-            HubLock(same)
+        with pytest.raises(Unavailable) as refusal, hub_lock(same):
+            pass
         assert f"process {holder.pid}" in refusal.value.detail
         assert "PostgreSQL" in refusal.value.detail
-    HubLock(f"sqlite:///{tmp_path / 'another.sqlite'}").release()
-    holder.kill()
+    with hub_lock(f"sqlite:///{tmp_path / 'another.sqlite'}"):
+        holder.kill()
     holder.communicate(timeout=30)
-    HubLock(url).release()
+    with hub_lock(url):
+        pass
 
 
 def test_a_lock_that_was_released_can_be_taken_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'hub.sqlite'}"
-    first = HubLock(url)
-    with pytest.raises(Unavailable):
-        HubLock(url)
-    first.release()
-    first.release()
-    HubLock(url).release()
+    with hub_lock(url), pytest.raises(Unavailable), hub_lock(url):
+        pass
+    with hub_lock(url):
+        pass
 
 
 def test_hubs_on_postgresql_need_no_lock(postgres: PostgresServer) -> None:
     url = postgres.url("postgres")
-    locks = [HubLock(url), HubLock(url)]
-    for lock in locks:
-        lock.release()
+    with hub_lock(url), hub_lock(url):
+        pass

@@ -68,8 +68,6 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "newest job of an account": (lambda c: reference_rows.newest(c, "job", account_id="a"), "ix_jobs_account"),
     "dependents": (lambda c: dependency_rows.dependents(c, MANY), "ix_dependencies_after_id"),
     "results": (lambda c: group_rows.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
-    "events of a job": (lambda c: event_rows.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
-    "events of a node": (lambda c: event_rows.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),
     "search: own": (lambda c: search(c, only_account_id="a", text="x"), "ix_events_account"),
     "search: own, by what happened": (lambda c: search(c, only_account_id="a", action="node."), "ix_events_account"),
     "search: a job": (lambda c: search(c, job_id="j", text="x"), "ix_events_job"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, delete, event, text
@@ -13,10 +15,13 @@ from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.rows import ListedReference
 from computepool.hub.db import event_rows
+from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.db.tables import events
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.jobs import attempt_rows, rows as job_rows
+from computepool.hub.lookup import search_rows
+from computepool.protocol.jobs.filters import EventFilter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_group, add_jobs, add_node
 from tests.hub.db.conftest import MakeStore
@@ -32,16 +37,16 @@ async def test_events_are_numbered_in_order_and_filtered(store: Store, clock: Fa
 
     await store.write(unit)
 
-    async def found(after: int = 0, **filters: str | None) -> list[str]:
-        rows = await store.read(lambda c: event_rows.list_events(c, after=after, limit=10, **filters))
-        return [row.action for row in rows]
+    async def found(after: int = 0, **filters: Any) -> list[str]:
+        found = partial(search_rows.growing_events, filters=EventFilter(**filters), after=after, limit=10, window=50)
+        return [row.action for row in (await store.read(found)).rows]
 
     assert await found() == ["one", "two", "three"]
     assert await found(job_id="j2", node_id=None) == ["two"]
     assert await found(account_id="a") == ["one", "two"]
     assert await found(node_id="n1") == ["three"]
     assert await found(after=await store.read(event_rows.last_event)) == []
-    row = (await store.read(lambda c: event_rows.list_events(c, after=1, limit=1)))[0]
+    [row] = await store.read(lambda c: EventRow.fetch(c, events.c.seq == 2))
     assert (row.at_ms, row.before, row.after, row.final) == (clock.now_ms(), "queued", "leased", False)
 
 

@@ -11,11 +11,12 @@ from sqlalchemy import select, text
 
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, Unavailable
 from computepool.hub.app import open_store
-from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Commit, Connection, Store, Tx
-from computepool.hub.db.tables import accounts as account_table
+from computepool.hub.db.tables import accounts as account_table, events as event_table
 from computepool.hub.identity import rows as account_rows
+from computepool.hub.lookup import search_rows
+from computepool.protocol.jobs.filters import EventFilter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from tests.hub.db.conftest import MakeStore
@@ -27,7 +28,7 @@ def names(connection: Connection) -> set[str]:
 
 
 def events(connection: Connection) -> list[EventRow]:
-    return event_rows.list_events(connection, after=0, limit=10_000)
+    return EventRow.fetch(connection, order=event_table.c.seq)
 
 
 def make_account(name: str, *, fail: BaseException | None = None):  # type: ignore[no-untyped-def]
@@ -234,10 +235,12 @@ async def test_a_cursor_over_events_never_skips_one_while_two_hubs_write(
         cursor = 0
         while True:
             finished = done.is_set()
-            rows = await reader.read(partial(event_rows.list_events, after=cursor, limit=50))
-            seen.extend(int(row.seq) for row in rows)
+            page = await reader.read(
+                partial(search_rows.growing_events, filters=EventFilter(), after=cursor, limit=50, window=50)
+            )
+            seen.extend(row.seq for row in page.rows)
             cursor = seen[-1] if seen else 0
-            if finished and not rows:
+            if finished and not page.rows:
                 return
 
     async def write(store: Store, number: int) -> None:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from computepool.hub.context import Hub
 from computepool.hub.notifications import deliveries, notices, rows
 from computepool.protocol.webhooks import secret_bytes, signature
 from computepool.sdk.resources.webhooks import WebhookError, verify_webhook
@@ -80,6 +81,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def send_all(hub: Hub) -> None:
+    """Send everything that is due, until nothing is."""
+    async with deliveries.Courier(hub) as courier:
+        while await courier.round():
+            await courier.idle()
+
+
 async def add(hub: HubDouble, url: str, *events: str) -> dict[str, Any]:
     body: dict[str, Any] = {"url": url, **({"events": list(events)} if events else {})}
     answer = await hub.admin.post("/webhooks", json=body)
@@ -109,8 +117,8 @@ async def test_a_complete_group_is_told_once_and_signed(hub: HubDouble, receiver
     await finish_group(hub, "before there was a webhook")
     hook = await add(hub, receiver.url)
     group = await finish_group(hub)
-    await deliveries.run(hub.hub)
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
+    await send_all(hub.hub)
     [(headers, body)] = receiver.heard
     now_s = hub.hub.now_ms() // 1000
     said = verify_webhook(headers, body, hook["secret"], now=now_s)
@@ -143,8 +151,8 @@ async def test_hubs_on_postgresql_share_what_there_is_to_tell(
     async with two_hubs(tmp_path, migrated_url, **settings) as (first, second):
         hook = await add(second, receiver.url, "group.complete", "job.finished")
         await finish_group(second, items=3)
-        await asyncio.gather(*(deliveries.run(one.hub) for one in (first, second, first, second)))
-        await deliveries.run(second.hub)
+        await asyncio.gather(*(send_all(one.hub) for one in (first, second, first, second)))
+        await send_all(second.hub)
         assert len(receiver.heard) == len({headers["webhook-id"] for headers, _ in receiver.heard}) == 4
         for headers, body in receiver.heard:
             verify_webhook(headers, body, hook["secret"])
@@ -159,7 +167,7 @@ async def test_a_group_under_way_and_one_that_goes_on_are_told_of(hub: HubDouble
     for round_ in (1, 2):
         for grant in await node.take(1):
             await node.report(grant.attempt_id)
-        await deliveries.run(hub.hub)
+        await send_all(hub.hub)
         assert [said["data"]["round"] for said in receiver.said] == list(range(1, round_ + 1))
         await submit(hub.admin, items=1, group_id=group)
 
@@ -172,7 +180,7 @@ async def test_a_group_in_which_nothing_was_open_is_told_of(hub: HubDouble, rece
     node = await hub.node(cores=4)
     for grant in await node.take(1):
         await node.report(grant.attempt_id)
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     assert [said["data"]["group_id"] for said in receiver.said] == [group]
 
 
@@ -180,7 +188,7 @@ async def test_jobs_are_told_of_only_to_who_asked(hub: HubDouble, receiver: Rece
     await add(hub, receiver.url)
     await add(hub, receiver.url, "job.finished")
     group = await finish_group(hub)
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     kinds = sorted(said["type"] for said in receiver.said)
     assert kinds == ["group.complete", "job.finished", "job.finished"]
     found = next(said["data"] for said in receiver.said if said["type"] == "job.finished")
@@ -191,7 +199,7 @@ async def test_an_account_is_not_notified_of_others_jobs(hub: HubDouble, receive
     other = await hub.account("other", "submitter")
     await other.post("/webhooks", json={"url": receiver.url, "events": ["job.finished", "group.complete"]})
     await finish_group(hub)
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     assert receiver.heard == []
 
 
@@ -203,8 +211,8 @@ async def test_it_is_tried_again_under_the_same_id_until_it_arrives(
     receiver.answers = [500, 302, 429]
     receiver.extra = f"location: {receiver.url}\r\n".encode()
     for tries in range(1, 5):
-        await deliveries.run(hub.hub)
-        await deliveries.run(hub.hub)  # it is not due again
+        await send_all(hub.hub)
+        await send_all(hub.hub)  # it is not due again
         assert len(receiver.heard) == tries
         clock.advance(3600 * 1000)
     assert len({headers["webhook-id"] for headers, _ in receiver.heard}) == 1
@@ -220,14 +228,14 @@ async def test_a_receiver_that_is_never_there_is_given_up(hub: HubDouble, receiv
     hook = await add(hub, "http://127.0.0.1:1/")
     await finish_group(hub)
     for _ in range(40):
-        await deliveries.run(hub.hub)
+        await send_all(hub.hub)
         clock.advance(3600 * 1000)
     [delivery] = await sent(hub, hook)
     assert delivery["state"] == "failed"
     assert "Connect" in delivery["reason"]
     clock.advance(5 * _DAY_MS)
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     [one] = (await hub.admin.get("/webhooks")).json()["webhooks"]
     assert "nothing arrived for 6." in one["disabled_reason"]
     told = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
@@ -243,7 +251,7 @@ async def test_a_receiver_that_answers_gone_disables_its_webhook(hub: HubDouble,
     hook = await add(hub, receiver.url)
     receiver.answers = [410]
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     [one] = (await hub.admin.get("/webhooks")).json()["webhooks"]
     assert "410" in one["disabled_reason"]
     assert [said["type"] for said in receiver.said] == ["webhook.test"]
@@ -256,7 +264,7 @@ async def test_two_hubs_do_not_send_at_once(hub: HubDouble, receiver: Receiver) 
     await asyncio.gather(*(notices.gather(hub.hub) for _ in range(3)))
     due = await hub.hub.store.read(lambda connection: rows.due(connection, now_ms=hub.hub.now_ms()))
     assert len(due) == 1
-    await asyncio.gather(*(deliveries.run(hub.hub) for _ in range(4)))
+    await asyncio.gather(*(send_all(hub.hub) for _ in range(4)))
     assert len(receiver.heard) == 1
 
 
@@ -266,7 +274,7 @@ async def test_a_message_outlives_a_restart(tmp_path: Path, receiver: Receiver) 
         hook = await add(first, receiver.url)
         await finish_group(first)
     async with running_hub(tmp_path, **settings) as second:
-        await deliveries.run(second.hub)
+        await send_all(second.hub)
     [(headers, body)] = receiver.heard
     assert verify_webhook(headers, body, hook["secret"])["type"] == "group.complete"
 
@@ -319,15 +327,15 @@ async def test_a_webhook_that_fails_rests_whatever_waits_for_it(
     receiver.answers = [500, 500]
     for _ in range(3):
         await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     assert len(receiver.heard) == 1
     clock.advance(5_000)
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     clock.advance(4_000)  # the second pause is twice as long, and at least half of that
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     assert len(receiver.heard) == 2
     clock.advance(6_000)
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     assert [one["state"] for one in await sent(hub, hook)] == ["delivered"] * 3
 
 
@@ -346,7 +354,7 @@ async def test_a_receiver_that_hangs_or_floods_holds_nothing_up(hub: HubDouble, 
     hook = await add(hub, receiver.url)
     receiver.hang = True
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await asyncio.wait_for(deliveries.run(hub.hub), 60)
+    await asyncio.wait_for(send_all(hub.hub), 60)
     [delivery] = await sent(hub, hook)
     assert (delivery["state"], delivery["reason"]) == ("pending", "no answer in 0.3 s")
 
@@ -395,7 +403,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_used(
         hooks = [await add(plain, "https://rebinding.example:444/x") for _ in answers]
         for hook in hooks:
             await plain.admin.post(f"/webhooks/{hook['id']}/test")
-        await deliveries.run(plain.hub)
+        await send_all(plain.hub)
         reasons = [one["reason"] for hook in hooks for one in await sent(plain, hook)]
         assert len(reasons) == len(asked) == len(answers)
         assert all("which webhooks do not reach" in reason for reason in reasons)
@@ -409,7 +417,7 @@ async def test_without_https_only_named_networks_are_reached(hub: HubDouble, mon
     monkeypatch.setattr(deliveries, "_resolve", resolve)
     hook = await add(hub, "http://public.example/")
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     [delivery] = await sent(hub, hook)
     assert "without https" in delivery["reason"]
 
@@ -423,7 +431,7 @@ async def test_an_account_has_a_limited_number_of_webhooks(hub: HubDouble) -> No
 async def test_old_deliveries_are_deleted(hub: HubDouble, receiver: Receiver, clock: FakeClock) -> None:
     hook = await add(hub, receiver.url)
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
-    await deliveries.run(hub.hub)
+    await send_all(hub.hub)
     await hub.hub.store.write(lambda tx: rows.prune(tx, before_ms=tx.now_ms))
     assert len(await sent(hub, hook)) == 1
     clock.advance(1)

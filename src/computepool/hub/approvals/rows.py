@@ -19,7 +19,11 @@ ROLES = "roles"
 REVIEW = "node review"
 
 
-class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("requested_by_name"))):
+class ApprovalRow(
+    TypedRow,
+    of=(approvals, accounts.c.name.label("requested_by_name")),
+    joined=approvals.join(accounts, accounts.c.id == approvals.c.requested_by),
+):
     id: str
     kind: str
     request: str
@@ -32,9 +36,6 @@ class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("requested_by_n
     requested_by_name: str
 
 
-_WITH_NAME = ApprovalRow.select().join(accounts, accounts.c.id == approvals.c.requested_by)
-
-
 def ask(tx: Tx, clock: Clock, asker: str, *, kind: str, request: Mapping[str, object]) -> str:
     """Store an account's request. Returns its id."""
     row = {"id": new_id(clock, "approval"), "kind": kind, "request": json.dumps(request), "requested_by": asker}
@@ -45,13 +46,13 @@ def ask(tx: Tx, clock: Clock, asker: str, *, kind: str, request: Mapping[str, ob
 
 
 def get(connection: Connection, approval_id: str) -> ApprovalRow | None:
-    return ApprovalRow.first(connection.execute(_WITH_NAME.where(approvals.c.id == approval_id)))
+    return ApprovalRow.find(connection, approvals.c.id == approval_id)
 
 
 def list_pending(connection: Connection, *, since_ms: int, limit: int) -> list[ApprovalRow]:
     """Oldest first, without those that expired."""
-    statement = _WITH_NAME.where(approvals.c.state == "pending", approvals.c.requested_at_ms > since_ms)
-    return ApprovalRow.all(connection.execute(statement.order_by(approvals.c.id).limit(limit)))
+    which = approvals.c.state == "pending", approvals.c.requested_at_ms > since_ms
+    return ApprovalRow.fetch(connection, *which, order=approvals.c.id, limit=limit)
 
 
 def decide(tx: Tx, approval_id: str, *, state: str, by: str, reason: str | None) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 
 from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
 from computepool.core.retention import ReferenceRole
@@ -82,7 +81,7 @@ async def _was_just_sent(hub: Hub, asker: Principal | NodePrincipal, digest: str
     if isinstance(asker, NodePrincipal):
         return False
     account, since_ms = asker.account_id, hub.now_ms() - _SENT_AGAIN_MS
-    return await hub.store.read(partial(artifact_rows.is_sent, digest=digest, account_id=account, since_ms=since_ms))
+    return await hub.store.read(artifact_rows.is_sent, digest=digest, account_id=account, since_ms=since_ms)
 
 
 async def receive(
@@ -163,7 +162,7 @@ async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, 
 
 async def _find_lost(hub: Hub, digest: str) -> str | None:
     """The place of an artifact whose bytes are missing or incomplete, which the new bytes replace."""
-    row = await hub.store.read(lambda connection: artifact_rows.get_artifact(connection, digest))
+    row = await hub.store.read(artifact_rows.get_artifact, digest)
     return None if row is None or await _is_whole(hub, row) else row.place
 
 
@@ -211,8 +210,8 @@ async def open_part(hub: Hub, found: ArtifactRow, *, start: int, length: int) ->
 
 async def page(hub: Hub, principal: Principal, *, job_id: str | None, after: str | None, limit: int) -> ArtifactPage:
     before = None if after is None else _read_cursor(after)
-    of_job = partial(artifact_rows.list_artifacts, account_id=access.scope(principal), job_id=job_id)
-    rows = await hub.store.read(partial(of_job, before=before, limit=limit))
+    which = {"account_id": access.scope(principal), "job_id": job_id}
+    rows = await hub.store.read(artifact_rows.list_artifacts, **which, before=before, limit=limit)
     views = [ArtifactView.from_attributes(row, job_id=row.job_id or None) for row in rows]
     last = f"{rows[-1].created_at_ms} {rows[-1].place}" if len(rows) == limit else None
     return ArtifactPage(artifacts=views, next=None if last is None else b64(last.encode()))

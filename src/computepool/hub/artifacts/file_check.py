@@ -15,13 +15,12 @@ from computepool.hub.db.session import Connection
 _PAGE = 1_000
 _THREADS = 8
 _BLOCK_BYTES = 1024 * 1024
-_EXAMPLES = 5
 
 Snapshot = Callable[[], AbstractContextManager[Connection]]
 
 
-def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
-    """A sentence for each broken rule. `deep` reads every byte."""
+def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> dict[str, list[str]]:
+    """The digests of the artifacts that break a rule, by rule. `deep` reads every byte."""
     missing: list[StoredArtifact] = []
     damaged: list[StoredArtifact] = []
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -33,11 +32,10 @@ def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
                 elif deep and _hash(blobs, row) != row.digest:
                     damaged.append(row)
     # A hub may be serving: an artifact removed since it was listed is not missing.
-    missing, damaged = (_still_named(snapshot, rows) for rows in (missing, damaged))
-    return [
-        *_sentences("the bytes of an artifact are there, all of them", missing),
-        *_sentences("an artifact's bytes are what its SHA-256 says", damaged),
-    ]
+    return {
+        "the bytes of an artifact are there, all of them": _still_named(snapshot, missing),
+        "an artifact's bytes are what its SHA-256 says": _still_named(snapshot, damaged),
+    }
 
 
 def _pages(snapshot: Snapshot) -> Iterator[list[StoredArtifact]]:
@@ -66,16 +64,9 @@ def _hash(blobs: Blobs, row: StoredArtifact) -> str:
     return hasher.hexdigest()
 
 
-def _still_named(snapshot: Snapshot, rows: list[StoredArtifact]) -> list[StoredArtifact]:
+def _still_named(snapshot: Snapshot, rows: list[StoredArtifact]) -> list[str]:
     if not rows:
         return []
     with snapshot() as connection:
         places = artifact_rows.get_places(connection, [row.digest for row in rows])
-    return [row for row in rows if places.get(row.digest) == row.place]
-
-
-def _sentences(rule: str, rows: list[StoredArtifact]) -> list[str]:
-    if not rows:
-        return []
-    more = f" and {len(rows) - _EXAMPLES} more" if len(rows) > _EXAMPLES else ""
-    return [f"Broken: {rule}: {', '.join(row.digest for row in rows[:_EXAMPLES])}{more}."]
+    return [row.digest for row in rows if places.get(row.digest) == row.place]

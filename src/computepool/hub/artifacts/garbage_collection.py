@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
@@ -52,7 +51,7 @@ async def end_references(hub: Hub) -> None:
         rows = await _next_references(hub)
         over = [row for row in rows if is_over(_facts(row), _rules(hub, row), now_ms=hub.now_ms())]
         if over:
-            await erase(hub, await hub.store.write(partial(_end, rows=over)))
+            await erase(hub, await hub.store.write(_end, rows=over))
         if len(rows) < BATCH:
             hub.artifacts.sweeps.refs = _BEGIN
             return
@@ -66,8 +65,8 @@ async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     shortest_s = min(times if own_s is not None else times[:2])
     # Younger ones cannot be over, except those kept explicitly for a shorter time, and they may wait.
     before_ms = hub.now_ms() - round(shortest_s * 1000) + 1
-    older = partial(artifact_rows.refs_after, after=hub.artifacts.sweeps.refs, before_ms=before_ms)
-    return await hub.store.read(partial(older, limit=BATCH))
+    after = hub.artifacts.sweeps.refs
+    return await hub.store.read(artifact_rows.refs_after, after=after, before_ms=before_ms, limit=BATCH)
 
 
 def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[str]:
@@ -106,10 +105,10 @@ async def drop_inline(hub: Hub) -> None:
     before = make_id("job", hub.now_ms(), bytes(10))
     for _ in range(BATCHES_MAX):
         after = hub.artifacts.sweeps.jobs
-        rows = await hub.store.read(partial(artifact_rows.jobs_after, after=after, before=before, limit=BATCH))
+        rows = await hub.store.read(artifact_rows.jobs_after, after=after, before=before, limit=BATCH)
         over = [row.id for row in rows if row.dropped_at_ms is None and _is_job_over(hub, row)]
         if over:
-            await hub.store.write(partial(artifact_rows.drop_inline, job_ids=over))
+            await hub.store.write(artifact_rows.drop_inline, job_ids=over)
         hub.artifacts.sweeps.jobs = rows[-1].id if len(rows) == BATCH else ""
         if not hub.artifacts.sweeps.jobs:
             return
@@ -131,10 +130,10 @@ async def drop_unreferred(hub: Hub) -> None:
     """Delete artifacts that were not deleted together with their last reference."""
     before_ms = hub.now_ms() - _grace_ms(hub)
     for _ in range(BATCHES_MAX):
-        rows = await hub.store.read(partial(artifact_rows.list_stored, after=hub.artifacts.sweeps.rows, limit=BATCH))
+        rows = await hub.store.read(artifact_rows.list_stored, after=hub.artifacts.sweeps.rows, limit=BATCH)
         unused = [row.digest for row in rows if not row.referred and row.created_at_ms < before_ms]
         if unused:
-            await erase(hub, await hub.store.write(partial(artifact_rows.drop_unused, digests=unused)))
+            await erase(hub, await hub.store.write(artifact_rows.drop_unused, digests=unused))
         hub.artifacts.sweeps.rows = rows[-1].digest if len(rows) == BATCH else ""
         if not hub.artifacts.sweeps.rows:
             return
@@ -167,7 +166,7 @@ async def _find_unnamed(hub: Hub, stored: Sequence[Stored]) -> list[str]:
     digests = {blob.place: found[1] for blob in stored if (found := _PLACE.match(blob.place))}
     if not digests:
         return []
-    named = await hub.store.read(lambda connection: artifact_rows.get_places(connection, sorted(set(digests.values()))))
+    named = await hub.store.read(artifact_rows.get_places, sorted(set(digests.values())))
     return [place for place, digest in digests.items() if named.get(digest) != place]
 
 

@@ -71,7 +71,9 @@ class ReferenceRow(TypedRow, of=artifact_refs):
     kept_until_ms: int | None
 
 
-class OutputRow(ReferenceRow, of=artifacts):
+class OutputRow(
+    ReferenceRow, of=artifacts, joined=artifact_refs.join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
+):
     size: int
 
 
@@ -88,6 +90,9 @@ class KeptReference(
         accounts,
         group_rows.GOES_HOME.label("goes_home"),
     ),
+    joined=artifact_refs.outerjoin(jobs, jobs.c.id == artifact_refs.c.job_id)
+    .outerjoin(groups, groups.c.id == jobs.c.group_id)
+    .outerjoin(accounts, accounts.c.id == artifact_refs.c.account_id),
 ):
     """A reference, with what decides how long it is kept."""
 
@@ -101,16 +106,9 @@ class KeptReference(
 _OUTPUTS = Prepared(
     lambda connection: (
         OutputRow.select()
-        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
         .where(dialect.among_ids(connection.dialect.name, artifact_refs.c.job_id), artifact_refs.c.role == "output")
         .order_by(artifact_refs.c.name)
     )
-)
-_FACTS = (
-    KeptReference.select()
-    .join(jobs, jobs.c.id == artifact_refs.c.job_id, isouter=True)
-    .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
-    .join(accounts, accounts.c.id == artifact_refs.c.account_id, isouter=True)
 )
 
 
@@ -130,7 +128,7 @@ def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | N
 
 
 def get_artifact(connection: Connection, digest: str) -> ArtifactRow | None:
-    return ArtifactRow.first(connection.execute(ArtifactRow.select().where(artifacts.c.digest == digest)))
+    return ArtifactRow.find(connection, artifacts.c.digest == digest)
 
 
 def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
@@ -138,8 +136,7 @@ def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]
 
 
 def list_stored(connection: Connection, *, after: str, limit: int) -> list[StoredArtifact]:
-    statement = StoredArtifact.select().where(artifacts.c.digest > after).order_by(artifacts.c.digest).limit(limit)
-    return StoredArtifact.all(connection.execute(statement))
+    return StoredArtifact.fetch(connection, artifacts.c.digest > after, order=artifacts.c.digest, limit=limit)
 
 
 def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
@@ -183,19 +180,13 @@ def list_artifacts(
 
     Uploads that nodes have not reported are left out: they will be listed with their job.
     """
-    statement = (
-        ListedReference.select()
-        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
-        .where(artifact_refs.c.role != "node")
-        .where(matches(artifact_refs.c.account_id, account_id), matches(artifact_refs.c.job_id, job_id))
-        .order_by(artifact_refs.c.created_at_ms.desc(), _place.desc())
-        .limit(limit)
-    )
+    created = artifact_refs.c.created_at_ms
+    which = [matches(artifact_refs.c.account_id, account_id), matches(artifact_refs.c.job_id, job_id)]
     if before is not None:
         at_ms, last = before
-        older = artifact_refs.c.created_at_ms < at_ms
-        statement = statement.where(older | ((artifact_refs.c.created_at_ms == at_ms) & (_place < last)))
-    return ListedReference.all(connection.execute(statement))
+        which.append((created < at_ms) | ((created == at_ms) & (_place < last)))
+    newest = created.desc(), _place.desc()
+    return ListedReference.fetch(connection, artifact_refs.c.role != "node", *which, order=newest, limit=limit)
 
 
 def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[OutputRow]]:
@@ -253,23 +244,16 @@ def drop_unused(tx: Tx, digests: Iterable[str]) -> list[str]:
 
 def refs_of(connection: Connection, digest: str, *, account_id: str | None, limit: int) -> list[KeptReference]:
     """Newest first."""
-    statement = _FACTS.where(artifact_refs.c.digest == digest, matches(artifact_refs.c.account_id, account_id))
-    newest = statement.order_by(artifact_refs.c.created_at_ms.desc()).limit(limit)
-    return KeptReference.all(connection.execute(newest))
+    which = artifact_refs.c.digest == digest, matches(artifact_refs.c.account_id, account_id)
+    return KeptReference.fetch(connection, *which, order=artifact_refs.c.created_at_ms.desc(), limit=limit)
 
 
 def refs_after(connection: Connection, *, after: tuple[int, str], before_ms: int, limit: int) -> list[KeptReference]:
     """References older than `before_ms`, oldest first. `after`: (created_at_ms, place) of the last one seen."""
-    at_ms, last = after
-    newer = artifact_refs.c.created_at_ms > at_ms
-    later = (artifact_refs.c.created_at_ms == at_ms) & (_place > last)
-    statement = (
-        _FACTS.where(artifact_refs.c.created_at_ms >= at_ms, newer | later)
-        .where(artifact_refs.c.created_at_ms < before_ms)
-        .order_by(artifact_refs.c.created_at_ms, _place)
-        .limit(limit)
-    )
-    return KeptReference.all(connection.execute(statement))
+    (at_ms, last), created = after, artifact_refs.c.created_at_ms
+    later = (created > at_ms) | ((created == at_ms) & (_place > last))
+    which = created >= at_ms, later, created < before_ms
+    return KeptReference.fetch(connection, *which, order=(created, _place), limit=limit)
 
 
 def shortest_keep_s(connection: Connection) -> int | None:
@@ -319,7 +303,13 @@ def accounts_at(connection: Connection, node_id: str) -> list[str]:
 # inline data of finished jobs
 
 
-class KeptJob(TypedRow, of=(jobs, accounts.c.artifact_keep_s, group_rows.GOES_HOME.label("goes_home"))):
+class KeptJob(
+    TypedRow,
+    of=(jobs, accounts.c.artifact_keep_s, group_rows.GOES_HOME.label("goes_home")),
+    joined=jobs.outerjoin(groups, groups.c.id == jobs.c.group_id).outerjoin(
+        accounts, accounts.c.id == jobs.c.account_id
+    ),
+):
     """What decides whether a job still needs its inline data."""
 
     id: str
@@ -335,15 +325,7 @@ class KeptJob(TypedRow, of=(jobs, accounts.c.artifact_keep_s, group_rows.GOES_HO
 
 def jobs_after(connection: Connection, *, after: str, before: str, limit: int) -> list[KeptJob]:
     """Jobs in the order of their ids, and so of their time."""
-    statement = (
-        KeptJob.select()
-        .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
-        .join(accounts, accounts.c.id == jobs.c.account_id, isouter=True)
-        .where(jobs.c.id > after, jobs.c.id < before)
-        .order_by(jobs.c.id)
-        .limit(limit)
-    )
-    return KeptJob.all(connection.execute(statement))
+    return KeptJob.fetch(connection, jobs.c.id > after, jobs.c.id < before, order=jobs.c.id, limit=limit)
 
 
 def drop_inline(tx: Tx, job_ids: Sequence[str]) -> None:

@@ -179,7 +179,7 @@ def check_group_text(tx: Tx, account_id: str, *, more: int, snapshot: Snapshot, 
 
 
 async def check_group(hub: Hub, account_id: str) -> None:
-    count = await hub.store.read(lambda connection: group_rows.count_of_account(connection, account_id))
+    count = await hub.store.read(group_rows.count_of_account, account_id)
     if count >= hub.settings.groups_max:
         raise QuotaExceeded(f"An account may have {hub.settings.groups_max} groups at most.")
 
@@ -289,7 +289,7 @@ def _remember(hub: Hub, owner: str, kept: StorageUsage) -> StorageUsage:
 
 async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     """The hub cannot tell for which of the node's jobs the bytes are, so one account with room is enough."""
-    owners = await hub.store.read(lambda connection: artifact_rows.accounts_at(connection, node.node_id))
+    owners = await hub.store.read(artifact_rows.accounts_at, node.node_id)
     full = None
     for account_id in owners:
         kept = await _usage(hub, account_id, more=size)

@@ -7,7 +7,8 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -146,21 +147,16 @@ def _set_pragma(cursor: sqlite3.Cursor, statement: str) -> None:
         time.sleep(_BUSY_PAUSE_S)
 
 
-class HubLock:
-    """The right to use a SQLite database, which one hub holds until its process ends. On PostgreSQL it does nothing."""
-
-    def __init__(self, url: str) -> None:
-        self._file: IO[str] | None = None
-        database = sqlite_file(url)
-        if database is not None:
-            # Resolved, so that two names of one file lead to the same lock.
-            path = database.resolve()
-            self._file = _take_lock(path.with_name(f"{path.name}.lock"))
-
-    def release(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+@contextmanager
+def hub_lock(url: str) -> Iterator[None]:
+    """The right to use a SQLite database, which one hub has at a time. PostgreSQL needs none."""
+    database = sqlite_file(url)
+    if database is None:
+        yield
+        return
+    path = database.resolve()  # so that two names of one file lead to the same lock
+    with _take_lock(path.with_name(f"{path.name}.lock")):
+        yield
 
 
 def _take_lock(path: Path) -> IO[str]:
@@ -292,19 +288,21 @@ def skip_locked(name: str, key: Column[Any], *conditions: ColumnElement[bool]) -
 
 def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that leaves an existing row as it is."""
-    if _is_postgres(connection):
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+    return _insert(connection, table).on_conflict_do_nothing()
 
 
 def upsert(
     connection: Connection, table: Any, *, key: Sequence[str], update: Sequence[str], add: Sequence[str] = ()
 ) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that updates the columns `update` of an existing row, and adds to the columns `add`."""
-    statement = postgresql.insert(table) if _is_postgres(connection) else sqlite.insert(table)
+    statement = _insert(connection, table)
     changes = {name: statement.excluded[name] for name in update}
     changes |= {name: table.c[name] + statement.excluded[name] for name in add}
     return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
+
+
+def _insert(connection: Connection, table: Any) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if _is_postgres(connection) else sqlite.insert(table)
 
 
 def byte_length(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select, update
@@ -12,6 +12,8 @@ from computepool.hub.db.queries import any_row, matches
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts, events, log_chunks
 from computepool.hub.db.typed_rows import TypedRow
+
+_STREAM_ROWS = 2_000
 
 
 class EventRow(TypedRow, of=events):
@@ -54,9 +56,12 @@ def has_event(connection: Connection, *, job_id: str, attempt_id: str, action: s
     return any_row(connection, events.c.job_id == job_id, events.c.attempt_id == attempt_id, events.c.action == action)
 
 
-def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> list[EventRow]:
-    given = (matches(events.c[column], value) for column, value in filters.items())
-    return EventRow.fetch(connection, events.c.seq > after, *given, order=events.c.seq, limit=limit)
+def stream_fields(connection: Connection, names: Sequence[str], *, actions: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """These fields of all events of some kinds, in order. Reads the whole log once, in batches."""
+    which = events.c.action.in_(sorted(actions))
+    statement = select(*(events.c[name] for name in names)).where(which).order_by(events.c.seq)
+    for row in connection.execute(statement, execution_options={"yield_per": _STREAM_ROWS}):
+        yield row._asdict()
 
 
 def first_of_node(connection: Connection, node_id: str, *, action: str) -> int | None:

@@ -50,10 +50,12 @@ def scalars(connection: Connection, statement: Select[Any]) -> list[Any]:
     return list(connection.execute(statement).scalars())
 
 
-def by_key(connection: Connection, column: Column[Any], *, key: Column[Any], among: Iterable[str]) -> dict[str, Any]:
-    """The values of a column by key. A key without a row is left out."""
-    rows = connection.execute(select(key, column).where(dialect.among(connection, key, among)))
-    return dict(rows.all())
+def by_key(
+    connection: Connection, column: Column[Any], *, key: Column[Any], among: Iterable[str] | None
+) -> dict[str, Any]:
+    """The values of a column by key, of these keys or (None) of all. A key without a row is left out."""
+    which = true() if among is None else dialect.among(connection, key, among)
+    return dict(connection.execute(select(key, column).where(which)).all())
 
 
 def new_values(*columns: str) -> dict[str, BindParameter[Any]]:

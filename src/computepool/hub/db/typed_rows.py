@@ -7,7 +7,8 @@
     NodeName.find(connection, nodes.c.id == node_id)
     NodeName.fetch(connection, nodes.c.account_id == owner, order=nodes.c.name)
 
-Rows are tuples, because thousands are made every second. A subclass adds columns.
+Rows are tuples, because thousands are made every second. A subclass adds columns. A class with columns of several tables
+names their join as `joined`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, dataclass_transform
 
-from sqlalchemy import Column, ColumnElement, Connection, Result, Select, Table, TextClause, select
+from sqlalchemy import Column, ColumnElement, Connection, FromClause, Result, Select, Table, TextClause, select
 
 Condition: TypeAlias = ColumnElement[bool] | TextClause
 _Source: TypeAlias = Table | ColumnElement[Any]
@@ -25,9 +26,16 @@ _Source: TypeAlias = Table | ColumnElement[Any]
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _RowType(type):
     columns: dict[str, ColumnElement[Any]]  #: by field, in order
+    joined: tuple[FromClause, ...] = ()  #: at most one; without it, the tables of the columns are read
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, of: _Source | tuple[_Source, ...] = ()
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        of: _Source | tuple[_Source, ...] = (),
+        joined: FromClause | None = None,
     ) -> _RowType:
         made = super().__new__(cls, name, bases, {**namespace, "__slots__": ()})
         inherited = made.columns if bases != (tuple,) else {}
@@ -39,6 +47,8 @@ class _RowType(type):
         for place, field in enumerate(own, start=len(inherited)):
             setattr(made, field, property(itemgetter(place)))
         made.columns = {**inherited, **own}
+        if joined is not None:
+            made.joined = (joined,)
         return made
 
 
@@ -72,8 +82,7 @@ class TypedRow(tuple[Any, ...], metaclass=_RowType):
 
     @classmethod
     def select(cls) -> Select[Any]:
-        """A class with columns of several tables adds the join."""
-        return select(*cls.columns.values())
+        return select(*cls.columns.values()).select_from(*cls.joined)
 
     @classmethod
     def find(cls, connection: Connection, *where: Condition) -> Self | None:

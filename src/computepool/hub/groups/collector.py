@@ -240,13 +240,13 @@ async def return_home(hub: Hub, principal: Principal, group_id: str, *, request:
 async def drain(hub: Hub, principal: Principal, group_id: str, *, wait_ms: int) -> GroupView:
     """Wait until the group is complete, or the time is over."""
     deadline_ms = hub.now_ms() + wait_ms
-    row = await hub.store.read(lambda connection: groups.get_owned(connection, principal, group_id))
+    row = await hub.store.read(groups.get_owned, principal, group_id)
     # A watched group fires its own topic when it is complete; of other groups, every result has to be looked at.
     topics = [_complete_topic(group_id)] + ([] if row.watched else [f"group:{group_id}"])
     while True:
         with hub.signals.watch(*topics) as watch_:
             began_ms = hub.now_ms()
-            done = await hub.store.read(lambda connection: _is_complete(connection, group_id))
+            done = await hub.store.read(_is_complete, group_id)
             took_s = (hub.now_ms() - began_ms) / 1000
             left_ms = deadline_ms - hub.now_ms()
             if done or left_ms <= 0 or hub.process.stopping:

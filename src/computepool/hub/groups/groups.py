@@ -106,7 +106,7 @@ async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
     """A group's owner never changes, so the store is asked once."""
     owner = hub.groups.owners.get(group_id)
     if owner is None:
-        row = await hub.store.read(lambda connection: get_owned(connection, principal, group_id))
+        row = await hub.store.read(get_owned, principal, group_id)
         owner = row.account_id
         if len(hub.groups.owners) >= _OWNERS_MAX:
             hub.groups.owners.clear()
@@ -230,16 +230,16 @@ async def count_unfinished(hub: Hub, group_id: str) -> int:
 async def cancel(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     """Cancel every unfinished job of the group, in batches, so that other writes need not wait for a huge group. Keys without
     a job fail."""
-    await hub.store.read(lambda connection: get_owned(connection, principal, group_id))
+    await hub.store.read(get_owned, principal, group_id)
     for _ in range(_CANCEL_ROUNDS):  # more jobs may be submitted meanwhile
-        job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
+        job_ids = await hub.store.read(job_rows.open_in_group, group_id)
         if not job_ids:
             break
         for start in range(0, len(job_ids), _CANCEL_BATCH):
             batch = job_ids[start : start + _CANCEL_BATCH]
             cancel_all = partial(transitions.cancel, actor=principal.account_id, reason=Reason.CANCELLED_BY_USER)
             await follow_ups.commit(hub, partial(cancel_all, job_ids=batch))
-    while await hub.store.write(lambda tx: _fail_keys(tx, group_id, principal)):
+    while await hub.store.write(_fail_keys, group_id, principal):
         pass
     return await get(hub, principal, group_id)
 
@@ -264,5 +264,5 @@ def end_keys(tx: Tx, row: GroupRow, ends: Sequence[dict[str, Any]], *, actor: st
     for end in ends:
         outcome, data = end["outcome"], {"key": end["name"]}
         emit(action=f"key.{outcome}", final=True, before=EXPECTED, after=outcome, data=data)
-    tx.touch(f"group:{row.id}", "events")
+    tx.touch(f"group:{row.id}")
     tx.changed_groups.add(row.id)

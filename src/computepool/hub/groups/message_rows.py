@@ -22,10 +22,8 @@ class MessageRow(TypedRow, of=messages):
 
 
 def find(connection: Connection, *, job_id: str, attempt_no: int, seq: int) -> MessageRow | None:
-    statement = MessageRow.select().where(
-        messages.c.job_id == job_id, messages.c.attempt_no == attempt_no, messages.c.seq == seq
-    )
-    return MessageRow.first(connection.execute(statement))
+    same = messages.c.job_id == job_id, messages.c.attempt_no == attempt_no, messages.c.seq == seq
+    return MessageRow.find(connection, *same)
 
 
 def count_of(connection: Connection, *, job_id: str, attempt_no: int) -> int:
@@ -47,11 +45,11 @@ def insert(tx: Tx, *, group_id: str, job_id: str, attempt_no: int, seq: int, val
 
 
 def page(connection: Connection, group_id: str, *, after: int, limit: int) -> list[MessageRow]:
-    statement = MessageRow.select().where(messages.c.group_id == group_id, messages.c.number > after)
-    return MessageRow.all(connection.execute(statement.order_by(messages.c.number).limit(limit)))
+    which = messages.c.group_id == group_id, messages.c.number > after
+    return MessageRow.fetch(connection, *which, order=messages.c.number, limit=limit)
 
 
 def newest(connection: Connection, group_id: str, *, limit: int) -> list[MessageRow]:
     """The newest messages, in order."""
-    statement = MessageRow.select().where(messages.c.group_id == group_id)
-    return MessageRow.all(connection.execute(statement.order_by(messages.c.number.desc()).limit(limit)))[::-1]
+    order = messages.c.number.desc()
+    return MessageRow.fetch(connection, messages.c.group_id == group_id, order=order, limit=limit)[::-1]

@@ -84,7 +84,7 @@ async def report_problem(hub: Hub, node: NodePrincipal, group_id: str, *, reques
 async def record_arrival(hub: Hub, node: NodePrincipal, group_id: str, *, request: ArrivalRequest) -> ArrivalReply:
     """Record the arrival, once, if nothing is missing: a node that missed a page has to start again. It may have more than the
     hub, which may have deleted files since."""
-    expected = await hub.store.read(lambda connection: _expect(connection, node, group_id))
+    expected = await hub.store.read(_expect, node, group_id)
     if expected is not None:
         _compare(expected, request)
 

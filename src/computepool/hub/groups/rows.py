@@ -36,6 +36,8 @@ PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
 WAITING, ARRIVED = "waiting", "arrived"
 #: How many groups one search reads.
 SEARCH_WINDOW = 20_000
+#: Groups that a node is asked to fetch at once; the others follow when these have arrived.
+_DELIVERIES_MAX = 20
 #: Artifacts of a job that are delivered to its group's home.
 _RESULT_ROLES = ("output", "result")
 #: Groups that their homes have not fetched yet; until then all their artifacts are kept.
@@ -106,7 +108,13 @@ class ResultRow(
     finished_at_ms: int | None
 
 
-class GroupJobRow(JobRow, of=(jobs, expected_jobs.c.meta, expected_jobs.c.duplicates.label("duplicates"))):
+class GroupJobRow(
+    JobRow,
+    of=(jobs, expected_jobs.c.meta, expected_jobs.c.duplicates.label("duplicates")),
+    joined=jobs.outerjoin(
+        expected_jobs, (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key)
+    ),
+):
     result: str | None
     meta: str | None
     duplicates: int | None
@@ -259,8 +267,8 @@ def has_jobs(connection: Connection, group_id: str) -> bool:
 
 def get_expected(connection: Connection, group_id: str, keys: Iterable[str]) -> dict[str, ExpectedKeyRow]:
     matching = dialect.among(connection, expected_jobs.c.key, keys)
-    statement = ExpectedKeyRow.select().where(expected_jobs.c.group_id == group_id, matching)
-    return {row.key: row for row in ExpectedKeyRow.all(connection.execute(statement))}
+    rows = ExpectedKeyRow.fetch(connection, expected_jobs.c.group_id == group_id, matching)
+    return {row.key: row for row in rows}
 
 
 def keys_of_jobs(connection: Connection, group_id: str, keys: Iterable[str]) -> set[str]:
@@ -341,44 +349,30 @@ def page_jobs(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
 ) -> list[GroupJobRow]:
     """With `states`, only jobs with items that count as one of these."""
-    statement = (
-        GroupJobRow.select()
-        .outerjoin(expected_jobs, (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key))
-        .where(jobs.c.group_id == group_id, jobs.c.id > after)
-        .order_by(jobs.c.id)
-        .limit(limit)
-    )
+    which = [jobs.c.group_id == group_id, jobs.c.id > after]
     if states:
         counts = jobs.c.state.in_(states) & (jobs.c.bundled > jobs.c.items_failed)
         if JobState.FAILED.value in states:
             counts |= jobs.c.items_failed > 0
-        statement = statement.where(counts)
-    return GroupJobRow.all(connection.execute(statement))
+        which.append(counts)
+    return GroupJobRow.fetch(connection, *which, order=jobs.c.id, limit=limit)
 
 
 def page_job_states(connection: Connection, group_id: str, *, after: str, limit: int) -> list[JobStateRow]:
-    statement = (
-        JobStateRow.select().where(jobs.c.group_id == group_id, jobs.c.id > after).order_by(jobs.c.id).limit(limit)
-    )
-    return JobStateRow.all(connection.execute(statement))
+    return JobStateRow.fetch(connection, jobs.c.group_id == group_id, jobs.c.id > after, order=jobs.c.id, limit=limit)
 
 
 def page_keys(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
 ) -> list[ExpectedKeyRow]:
-    statement = (
-        ExpectedKeyRow.select()
-        .where(expected_jobs.c.group_id == group_id, expected_jobs.c.key > after)
-        .where(expected_jobs.c.state.in_(states) if states else expected_jobs.c.state != HAS_JOB)
-        .order_by(expected_jobs.c.key)
-        .limit(limit)
-    )
-    return ExpectedKeyRow.all(connection.execute(statement))
+    shown = expected_jobs.c.state.in_(states) if states else expected_jobs.c.state != HAS_JOB
+    which = expected_jobs.c.group_id == group_id, expected_jobs.c.key > after, shown
+    return ExpectedKeyRow.fetch(connection, *which, order=expected_jobs.c.key, limit=limit)
 
 
-def groups_to_fetch(connection: Connection, *, node_id: str, limit: int) -> list[str]:
-    """Groups that wait for this node to fetch them, oldest first."""
-    return [group_id for (group_id,) in _COMING_HOME.rows(connection, node=node_id, most=limit)]
+def groups_to_fetch(connection: Connection, node_id: str) -> list[str]:
+    """The groups that this node is to fetch next, oldest first."""
+    return [group_id for (group_id,) in _COMING_HOME.rows(connection, node=node_id, most=_DELIVERIES_MAX)]
 
 
 def with_groups_to_fetch(connection: Connection, node_ids: Sequence[str]) -> list[str]:

@@ -37,17 +37,14 @@ class Which(StrEnum):
     WAITING = "waiting"
 
 
-_JOB_STATES: dict[Which, list[str]] = {
-    Which.ALL: [],
-    Which.RESULTS: [JobState.SUCCEEDED.value],
-    Which.FAILURES: sorted(state.value for state in TERMINAL if state is not JobState.SUCCEEDED),
-    Which.WAITING: sorted(state.value for state in JobState if state not in TERMINAL),
-}
-_KEY_STATES: dict[Which, list[str]] = {
-    Which.ALL: [],
-    Which.RESULTS: [SUCCEEDED],
-    Which.FAILURES: [FAILED],
-    Which.WAITING: [PENDING],
+_NOT_SUCCEEDED = sorted(state.value for state in TERMINAL if state is not JobState.SUCCEEDED)
+_OPEN = sorted(state.value for state in JobState if state not in TERMINAL)
+#: The states of jobs, and of keys without a job, in each list; empty: all.
+_STATES: dict[Which, tuple[list[str], list[str]]] = {
+    Which.ALL: ([], []),
+    Which.RESULTS: ([JobState.SUCCEEDED.value], [SUCCEEDED]),
+    Which.FAILURES: (_NOT_SUCCEEDED, [FAILED]),
+    Which.WAITING: (_OPEN, [PENDING]),
 }
 
 
@@ -88,14 +85,12 @@ async def items(
 ) -> ItemPage:
     await groups.check_owner(hub, principal, group_id)
     bytes_max = hub.settings.result_page_bytes
-    return await hub.store.read(
-        lambda connection: load(connection, group_id, which, after=after, limit=limit, bytes_max=bytes_max)
-    )
+    return await hub.store.read(load, group_id, which, after=after, limit=limit, bytes_max=bytes_max)
 
 
 async def states(hub: Hub, principal: Principal, group_id: str, *, after: str | None, limit: int) -> StatePage:
     await groups.check_owner(hub, principal, group_id)
-    return await hub.store.read(lambda connection: _load_states(connection, group_id, after=after, limit=limit))
+    return await hub.store.read(_load_states, group_id, after=after, limit=limit)
 
 
 def _load_states(connection: Connection, group_id: str, *, after: str | None, limit: int) -> StatePage:
@@ -119,9 +114,10 @@ def load(
     connection: Connection, group_id: str, which: Which, *, after: str | None, limit: int, bytes_max: int
 ) -> ItemPage:
     kind, last = (_JOB, "") if after is None else _read_cursor(after)
+    job_states, key_states = _STATES[which]
     found: list[GroupItem] = []
     if kind == _JOB:
-        rows = group_rows.page_jobs(connection, group_id, states=_JOB_STATES[which], after=last, limit=limit)
+        rows = group_rows.page_jobs(connection, group_id, states=job_states, after=last, limit=limit)
         kept = groups.within(rows, bytes_max)
         found = _job_items(connection, kept)
         if len(kept) == limit or len(kept) < len(rows):
@@ -129,7 +125,7 @@ def load(
         bytes_max -= sum(len(row.result or "") + len(row.error or "") for row in kept)
         last = ""
     left = limit - len(found)
-    keys = group_rows.page_keys(connection, group_id, states=_KEY_STATES[which], after=last, limit=left)
+    keys = group_rows.page_keys(connection, group_id, states=key_states, after=last, limit=left)
     shown = groups.within(keys, bytes_max)
     found += [_key_item(row) for row in shown]
     more = len(shown) == left or len(shown) < len(keys)

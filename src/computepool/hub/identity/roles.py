@@ -45,6 +45,4 @@ def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> A
     data = {"before": before.roles.split(","), "after": sorted(set(roles))}
     tx.emit(actor=actor, action="account.roles", account_id=account_id, data=data)
     tx.touch(KEYS_TOPIC)
-    after = account_rows.get_account(tx.connection, account_id)
-    assert after is not None
-    return after
+    return _changeable(tx, account_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
@@ -28,7 +28,11 @@ class AccountRow(TypedRow, of=accounts):
     artifact_keep_s: int | None
 
 
-class KeyRow(TypedRow, of=(api_keys, accounts.c.name.label("account_name"))):
+class KeyRow(
+    TypedRow,
+    of=(api_keys, accounts.c.name.label("account_name")),
+    joined=api_keys.join(accounts, accounts.c.id == api_keys.c.account_id),
+):
     """A key without its hash."""
 
     id: str
@@ -41,10 +45,6 @@ class KeyRow(TypedRow, of=(api_keys, accounts.c.name.label("account_name"))):
     revoked_at_ms: int | None
     scopes: str | None
     account_name: str
-
-    @classmethod
-    def select(cls) -> Select[Any]:
-        return super().select().join(accounts, accounts.c.id == api_keys.c.account_id)
 
 
 class CheckedKey(KeyRow, of=(api_keys, accounts)):
@@ -67,6 +67,8 @@ class StoredReply(TypedRow, of=idempotency):
     reply: str
 
 
+#: A hub that was seen within this time is alive.
+HUB_FRESH_MS = 30_000
 _NOW = bindparam("now", type_=BigInteger)
 _IS_LEFT = codes.c.uses < codes.c.uses_max
 #: A code without a number of uses works once. The write that checks a use also counts it.
@@ -120,8 +122,9 @@ def count_admins(connection: Connection) -> int:
     return sum("admin" in roles.split(",") for roles in connection.execute(select(accounts.c.roles)).scalars())
 
 
-def find_account(connection: Connection, name: str) -> AccountRow | None:
-    return AccountRow.find(connection, accounts.c.name == name)
+def find_account(connection: Connection, word: str) -> AccountRow | None:
+    """By its id, or else by its exact name."""
+    return get_account(connection, word) or AccountRow.find(connection, accounts.c.name == word)
 
 
 def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
@@ -203,8 +206,8 @@ def find_code(connection: Connection, name: str, *, account_id: str | None, purp
     """By the beginning of its hash; `account_id` None: of any account."""
     # A hash is hexadecimal; a range is a condition for which both databases use their index.
     named = codes.c.hash >= name, codes.c.hash < f"{name}g"
-    statement = CodeRow.select().where(*named, codes.c.purpose.in_(purposes), matches(codes.c.account_id, account_id))
-    return CodeRow.first(connection.execute(statement.order_by(codes.c.hash).limit(1)))
+    which = *named, codes.c.purpose.in_(purposes), matches(codes.c.account_id, account_id)
+    return next(iter(CodeRow.fetch(connection, *which, order=codes.c.hash, limit=1)), None)
 
 
 def end_code(tx: Tx, code_hash: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from computepool.core.errors import InvariantViolation, NotFound
+from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState
 from computepool.core.money import bills
 from computepool.core.money.bills import Bill
@@ -62,10 +62,7 @@ def load(connection: Connection, job_id: str) -> JobMoney | None:
     runs = [row for row in money.attempts if row.charge is not None and row.price_version]
     resumed = {row.resumed_no for row in runs}
     for row in sorted(runs, key=lambda row: (row.number in resumed, row.number != job.accepted_attempt, row.number)):
-        table = price_rows.get(connection, row.price_version)
-        if table is None:
-            raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
-        bill = _bill(row, table, own=row.owner_id == job.account_id)
+        bill = _bill(row, price_rows.get(connection, row.price_version), own=row.owner_id == job.account_id)
         money.paid.append(PaidAttempt(row, bill, part=row.number in resumed))
     return money
 

@@ -106,9 +106,7 @@ def give(tx: Tx, snapshot: Snapshot, request: TopUpRequest, *, actor: str, top_u
 def _check_recipient(tx: Tx, request: TopUpRequest) -> AccountRow:
     """The account, by id or name. Neither its balance nor the source may exceed what can be counted exactly: SQLite would
     continue in floating point."""
-    account = account_rows.get_account(tx.connection, request.account) or account_rows.find_account(
-        tx.connection, request.account
-    )
+    account = account_rows.find_account(tx.connection, request.account)
     if account is None:
         raise NotFound(f"There is no account {request.account}.", field="account")
     access.check_not_pools(account.id)

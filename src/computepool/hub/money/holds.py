@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from computepool.core.errors import InsufficientCredits, InvariantViolation
+from computepool.core.errors import InsufficientCredits
 from computepool.core.money import ledger, pricing
 from computepool.core.money.ledger import Kind
 from computepool.core.money.money import format_credits
@@ -135,7 +135,7 @@ def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow, kept: RunCharge | Non
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
     charge = 0 if kept is None else kept.charge
-    kept_fee = 0 if kept is None else _load_table(tx, kept.price_version).fee_of(charge)
+    kept_fee = 0 if kept is None else price_rows.get(tx.connection, kept.price_version).fee_of(charge)
     legs = ledger.take_back(
         job.account_id, owner_id=attempt.owner_id, pay=pay.amount - (charge - kept_fee), fee=fee - kept_fee
     )
@@ -181,11 +181,4 @@ def settle_key(job_id: str) -> str:
 
 def _table(tx: Tx, version: int, *, today: PriceTable) -> PriceTable:
     """The one under which the attempt was leased."""
-    return today if version == today.version else _load_table(tx, version)
-
-
-def _load_table(tx: Tx, version: int) -> PriceTable:
-    table = price_rows.get(tx.connection, version)
-    if table is None:
-        raise InvariantViolation(f"an attempt was priced by table {version}, which does not exist")
-    return table
+    return today if version == today.version else price_rows.get(tx.connection, version)

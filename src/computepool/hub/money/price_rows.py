@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from computepool.core.errors import InvariantViolation
 from computepool.core.money import pricing
 from computepool.core.money.pricing import PriceTable
 from computepool.hub.db.money_tables import price_tables
@@ -21,22 +22,20 @@ class PriceTableRow(TypedRow, of=price_tables):
         return pricing.from_json(self.body)
 
 
-_NEWEST_FIRST = PriceTableRow.select().order_by(price_tables.c.version.desc())
-
-
 def newest(connection: Connection) -> PriceTable | None:
-    row = PriceTableRow.first(connection.execute(_NEWEST_FIRST.limit(1)))
-    return None if row is None else row.table()
+    return next((row.table() for row in list_versions(connection, limit=1)), None)
 
 
-def get(connection: Connection, version: int) -> PriceTable | None:
-    row = PriceTableRow.first(connection.execute(_NEWEST_FIRST.where(price_tables.c.version == version)))
-    return None if row is None else row.table()
+def get(connection: Connection, version: int) -> PriceTable:
+    row = PriceTableRow.find(connection, price_tables.c.version == version)
+    if row is None:
+        raise InvariantViolation(f"something was priced by table {version}, which does not exist")
+    return row.table()
 
 
-def list_versions(connection: Connection) -> list[PriceTableRow]:
+def list_versions(connection: Connection, *, limit: int | None = None) -> list[PriceTableRow]:
     """Newest first."""
-    return PriceTableRow.all(connection.execute(_NEWEST_FIRST))
+    return PriceTableRow.fetch(connection, order=price_tables.c.version.desc(), limit=limit)
 
 
 def insert(tx: Tx, table: PriceTable, *, created_by: str) -> PriceTableRow:

@@ -125,16 +125,8 @@ def _next(newest: PriceTable, request: PricesRequest, *, fee_max_ppm: int) -> Pr
     for name in (CPU_TIER, UNKNOWN_GPU_TIER):
         if name not in request.tiers:
             raise BadRequest(f"The tier {name} needs a multiplier: other tiers fall back on it.", field="tiers")
-    return PriceTable(
-        version=newest.version + 1,
-        economy=newest.economy,
-        base=request.base,
-        tiers=dict(request.tiers),
-        regions=_regions(request.regions),
-        fee_ppm=request.fee_ppm,
-        spot_range=request.spot_range,
-        payout_min=request.payout_min,
-    )
+    given = request.model_dump(exclude={"based_on", "regions"})
+    return replace(newest, version=newest.version + 1, regions=_regions(request.regions), **given)
 
 
 def _regions(given: Mapping[str, int]) -> dict[str, int]:

@@ -22,8 +22,6 @@ from computepool.protocol.jobs.groups import HomeView
 #: The groups that wait for some node have changed; a second topic names the node.
 HOMES_TOPIC = "homes"
 _NODE = "home:"
-#: Groups that a node is asked to fetch at once; the others follow when these have arrived.
-DELIVERIES_MAX = 20
 _NODES_MAX = 1_000
 
 
@@ -74,19 +72,13 @@ def follow(hub: Hub, topics: set[str] | None) -> None:
 async def load(hub: Hub, session: NodeSession) -> None:
     """Load the groups that wait for this node."""
     session.home_due = False
-    node_id = session.node_id
-    session.result_deliveries = await hub.store.read(lambda connection: waiting_groups(connection, node_id))
+    session.result_deliveries = await hub.store.read(group_rows.groups_to_fetch, session.node_id)
 
 
-def waiting_groups(connection: Connection, node_id: str) -> list[str]:
-    """The groups that this node is to fetch next."""
-    return group_rows.groups_to_fetch(connection, node_id=node_id, limit=DELIVERIES_MAX)
-
-
-def waiting_groups_by_node(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The same for many nodes, of which few are homes."""
+def waiting_groups(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The groups that these nodes, of which few are homes, are to fetch next."""
     homes = group_rows.with_groups_to_fetch(connection, node_ids)
-    return {node_id: waiting_groups(connection, node_id) for node_id in homes}
+    return {node_id: group_rows.groups_to_fetch(connection, node_id) for node_id in homes}
 
 
 @dataclass(frozen=True, slots=True)

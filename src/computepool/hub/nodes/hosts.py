@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence, Set as AbstractSet
-from functools import partial
 
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.ids import id_range, is_node_id
@@ -42,18 +41,18 @@ async def is_own(hub: Hub, account_id: str, node_id: str) -> bool:
         return False
     if (session := hub.nodes.registry.get(node_id)) is not None:
         return session.profile.owner == account_id
-    row = await hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
+    row = await hub.store.read(node_rows.get_node, node_id)
     return row is not None and bool(row.account_id == account_id)
 
 
 async def _pin(hub: Hub, account_id: str, word: str, *, field: str) -> str:
     if is_node_id(word) and hub.nodes.registry.get(word) is not None:
         return word  # the usual case: nothing to look up
-    rows = await hub.store.read(lambda connection: find_nodes(connection, account_id, _plain(word)))
+    rows = await hub.store.read(find_nodes, account_id, _plain(word))
     online = group_homes.OnlineNodes.among(rows).answer(hub)
     meant = meant_ids(account_id, word, rows=rows, online=online)
     if len(meant) == 1:
-        if others := await hub.store.read(lambda connection: ids_beginning_with(connection, word, but=meant[0])):
+        if others := await hub.store.read(ids_beginning_with, word, but=meant[0]):
             raise Conflict(f"{word!r} is a node's name and the beginning of {others[0]}; give a full id.", field=field)
         return meant[0]
     if not meant:
@@ -83,7 +82,7 @@ async def _ids_named(hub: Hub, account_id: str, word: str) -> set[str]:
     here = {fleet.node_at(row).profile.node_id for row in fleet.rows_called(word)}
     if here and is_node_id(word):
         return here
-    rows = await hub.store.read(lambda connection: find_nodes(connection, account_id, word, revoked=True))
+    rows = await hub.store.read(find_nodes, account_id, word, revoked=True)
     return here | {row.id for row in rows}
 
 
@@ -122,7 +121,7 @@ def _describe(row: NodeRow) -> str:
 
 
 async def _unknown(hub: Hub, account_id: str, word: str, *, field: str) -> ComputePoolError:
-    own = await hub.store.read(partial(node_rows.list_nodes, after="", limit=_HINTS_MAX, account_id=account_id))
+    own = await hub.store.read(node_rows.list_nodes, after="", limit=_HINTS_MAX, account_id=account_id)
     live = (session.profile.name for session in hub.nodes.registry.sessions[:_HINTS_MAX])
     close = hosts.closest(word, [*(row.name for row in own), *live])
     hint = f" Did you mean {' or '.join(close)}?" if close else " `pool nodes` lists all nodes."

@@ -45,7 +45,7 @@ class AbleOwners(Question[frozenset[str]]):
 async def refresh(hub: Hub) -> None:
     """Load the nodes that were seen recently and do not poll this hub."""
     since_ms = hub.now_ms() - round(hub.settings.verify_known_s * 1000)
-    seen = await hub.store.read(lambda connection: node_rows.recently_seen_ids(connection, since_ms=since_ms))
+    seen = await hub.store.read(node_rows.recently_seen_ids, since_ms=since_ms)
     here, most = hub.nodes.registry.fleet, hub.settings.verify_known_max
     absent = [node_id for node_id in seen if node_id not in here][:most]
 

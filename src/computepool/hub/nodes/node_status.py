@@ -11,8 +11,6 @@ from computepool.hub.identity import rows as account_rows
 from computepool.hub.nodes.owner import price_floors
 from computepool.hub.nodes.rows import NodeStanding
 
-_HUB_FRESH_MS = 30_000
-
 
 def of_node(
     hub: Hub, row: NodeStanding, profile: NodeProfile, *, banned: bool, shared: bool, jobs: int = 0
@@ -38,5 +36,5 @@ def other_hubs_serve(hub: Hub, connection: Connection) -> bool:
     """Whether another hub was alive a moment ago. A SQLite file has a single hub."""
     if dialect.is_sqlite(hub.settings.url):
         return False
-    since_ms = hub.now_ms() - _HUB_FRESH_MS
+    since_ms = hub.now_ms() - account_rows.HUB_FRESH_MS
     return account_rows.other_hubs(connection, hub_id=hub.process.hub_id, since_ms=since_ms) > 0

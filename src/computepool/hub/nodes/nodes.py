@@ -111,7 +111,7 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: Node
         if node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value) and row.state != state:
             steps = {"action": f"node.{state.value}", "before": row.state, "after": state.value}
             node_rows.emit_change(tx, row, actor=principal.account_id, **steps)
-        tx.touch(f"node:{node_id}", "events", authenticator.KEYS_TOPIC)
+        tx.touch(f"node:{node_id}", authenticator.KEYS_TOPIC)
 
     await hub.store.write(unit)
     follow_state(hub, node_id, state)

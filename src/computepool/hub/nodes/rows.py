@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, bindparam, func, or_, select, true, update
 
 from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
@@ -32,7 +32,11 @@ class NodeStanding(TypedRow, of=(nodes, accounts.c.floor.label("owner_floor"))):
     owner_floor: int | None
 
 
-class NodeRow(NodeStanding, of=(nodes, accounts.c.name.label("owner_name"))):
+class NodeRow(
+    NodeStanding,
+    of=(nodes, accounts.c.name.label("owner_name")),
+    joined=nodes.join(accounts, accounts.c.id == nodes.c.account_id),
+):
     name: str
     public_key: str
     enrolled_at_ms: int
@@ -58,12 +62,11 @@ class NodeKeysRow(TypedRow, of=nodes):
     previous_key_until_ms: int | None
 
 
-_WITH_OWNER = NodeRow.select().join(accounts, accounts.c.id == nodes.c.account_id)
 _BY_ID = nodes.c.id == bindparam("node")
-_NODE = Prepared(_WITH_OWNER.where(_BY_ID))
-_NODES = Prepared(lambda connection: _WITH_OWNER.where(dialect.among_ids(connection.dialect.name, nodes.c.id)))
+_NODE = Prepared(NodeRow.select().where(_BY_ID))
+_NODES = Prepared(lambda connection: NodeRow.select().where(dialect.among_ids(connection.dialect.name, nodes.c.id)))
 _KEYS = Prepared(lambda connection: NodeKeysRow.select().where(dialect.among_ids(connection.dialect.name, nodes.c.id)))
-_WITH_KEY = Prepared(_WITH_OWNER.where(nodes.c.public_key == bindparam("key")))
+_WITH_KEY = Prepared(NodeRow.select().where(nodes.c.public_key == bindparam("key")))
 _LOCKED = Prepared(select(nodes.c.id).where(_BY_ID).with_for_update(key_share=True))
 _INSERT = Prepared(nodes.insert())
 _PROFILE = Prepared(
@@ -134,25 +137,24 @@ def list_nodes(
     text: str = "",
 ) -> list[NodeRow]:
     """`text` is a part of a node's name or of its owner's name, or its id."""
-    statement = _WITH_OWNER.where(nodes.c.id > after, matches(nodes.c.account_id, account_id))
+    which = [nodes.c.id > after, matches(nodes.c.account_id, account_id)]
     if states:
-        statement = statement.where(nodes.c.state.in_(states))
+        which.append(nodes.c.state.in_(states))
     if text:
         parts = (column.icontains(text, autoescape=True) for column in (nodes.c.name, accounts.c.name))
-        statement = statement.where(or_(*parts, nodes.c.id == text))
-    return NodeRow.all(connection.execute(statement.order_by(nodes.c.id).limit(limit)))
+        which.append(or_(*parts, nodes.c.id == text))
+    return NodeRow.fetch(connection, *which, order=nodes.c.id, limit=limit)
 
 
 def nodes_of_code(connection: Connection, *, account_id: str, code_id: str, limit: int) -> list[NodeRow]:
     """The account's nodes that were enrolled with this code, newest first."""
-    statement = _WITH_OWNER.where(nodes.c.account_id == account_id, nodes.c.code == code_id)
-    return NodeRow.all(connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)))
+    which = nodes.c.account_id == account_id, nodes.c.code == code_id
+    return NodeRow.fetch(connection, *which, order=nodes.c.id.desc(), limit=limit)
 
 
 def recently_seen(connection: Connection, *, limit: int) -> list[NodeRow]:
     """The active nodes that were seen last, latest first."""
-    statement = _WITH_OWNER.where(nodes.c.state == "active").order_by(nodes.c.last_seen_ms.desc())
-    return NodeRow.all(connection.execute(statement.limit(limit)))
+    return NodeRow.fetch(connection, nodes.c.state == "active", order=nodes.c.last_seen_ms.desc(), limit=limit)
 
 
 def recently_seen_ids(connection: Connection, *, since_ms: int) -> list[str]:
@@ -167,12 +169,9 @@ def get_nodes(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
 
 def find_nodes(connection: Connection, word: str, *, revoked: bool = False) -> list[NodeRow]:
     """The nodes with this id, or with this name in any case, newest first; with `revoked`, including revoked ones."""
-    statement = _WITH_OWNER.where(
-        or_(nodes.c.id == word, nodes.c.name == word, func.lower(nodes.c.name) == word.lower())
-    )
-    if not revoked:
-        statement = statement.where(nodes.c.state != NodeState.REVOKED.value)
-    return NodeRow.all(connection.execute(statement.order_by(nodes.c.id.desc())))
+    named = or_(nodes.c.id == word, nodes.c.name == word, func.lower(nodes.c.name) == word.lower())
+    kept = true() if revoked else nodes.c.state != NodeState.REVOKED.value
+    return NodeRow.fetch(connection, named, kept, order=nodes.c.id.desc())
 
 
 def ids_between(connection: Connection, least: str, most: str, *, limit: int) -> Sequence[str]:
@@ -180,8 +179,8 @@ def ids_between(connection: Connection, least: str, most: str, *, limit: int) ->
     return scalars(connection, statement.order_by(nodes.c.id.desc()).limit(limit))
 
 
-def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
-    """The account of each node, which never changes."""
+def owners(connection: Connection, node_ids: Iterable[str] | None = None) -> dict[str, str]:
+    """The account of each of these nodes, or of all. It never changes."""
     return by_key(connection, nodes.c.account_id, key=nodes.c.id, among=node_ids)
 
 
@@ -220,7 +219,7 @@ def set_profiles(tx: Tx, described: Sequence[Mapping[str, str]]) -> None:
 def emit_change(tx: Tx, row: NodeRow, *, actor: str, action: str, before: str, after: str) -> None:
     """Record an owner's change of a node, and notify the hub that it polls."""
     tx.emit(actor=actor, action=action, before=before, after=after, account_id=row.account_id, node_id=row.id)
-    tx.touch(f"node:{row.id}", "events")
+    tx.touch(f"node:{row.id}")
 
 
 def set_node(tx: Tx, node_id: str, **columns: Any) -> None:

@@ -33,10 +33,7 @@ def view(hub: Hub, row: NodeRow, past: Sequence[Span], *, online: bool) -> Uptim
     return UptimeView(
         online_since_ms=row.online_since_ms if online else None,
         known_since_ms=row.known_since_ms,
-        spans=[
-            Uptime(hours=share.hours, online_ms=share.online_ms, known_ms=share.known_ms, share_ppm=share.ppm)
-            for share in shares
-        ],
+        spans=[Uptime.from_attributes(share, share_ppm=share.ppm) for share in shares],
         sentence=_sentence(shares),
     )
 

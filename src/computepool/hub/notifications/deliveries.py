@@ -54,13 +54,6 @@ class _Refused(Exception):
     pass
 
 
-async def run(hub: Hub) -> None:
-    """Send everything that is due, until nothing is."""
-    async with Courier(hub) as courier:
-        while await courier.round():
-            await courier.idle()
-
-
 @cache
 def _tls() -> ssl.SSLContext:
     """Loading the certificates of all authorities takes 25 ms, so the hubs of a process share one context."""

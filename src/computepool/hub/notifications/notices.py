@@ -26,10 +26,6 @@ _BATCHES_MAX = 10
 _NAMES_MAX = 300  #: characters of a name in a notice
 
 
-def wants(hook: WebhookRow, event: str) -> bool:
-    return event in hook.events.split(",")
-
-
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """The next events of a webhook's account, as deliveries."""
@@ -70,7 +66,7 @@ def _read_batch(connection: Connection, webhook_id: str, *, address: str) -> _Ba
     hook = rows.get(connection, webhook_id)
     if hook is None or not (found := rows.next_events(connection, hook, limit=_BATCH_MAX)):
         return None
-    selected = [(row, event) for row in found if (event := _public_name(row)) and wants(hook, event)]
+    selected = [(row, event) for row in found if (event := _public_name(row)) and hook.wants(event)]
     job_ids = sorted({row.job_id for row, _ in selected if row.job_id is not None})
     jobs = rows.keys_of_jobs(connection, job_ids) if job_ids else {}
     deliveries = [

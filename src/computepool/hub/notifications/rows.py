@@ -31,6 +31,9 @@ class WebhookRow(TypedRow, of=webhooks):
     disabled_at_ms: int | None
     disabled_reason: str | None
 
+    def wants(self, event: str) -> bool:
+        return event in self.events.split(",")
+
 
 class DeliveryRow(TypedRow, of=deliveries):
     id: str
@@ -82,7 +85,7 @@ def list_enabled(connection: Connection) -> list[WebhookRow]:
 def wants_groups(connection: Connection, account_id: str) -> bool:
     """Whether a webhook of the account wants to know when a group is complete, so that the group must be watched."""
     hooks = of_account(connection, account_id)
-    return any(hook.disabled_at_ms is None and COMPLETE in hook.events.split(",") for hook in hooks)
+    return any(hook.disabled_at_ms is None and hook.wants(COMPLETE) for hook in hooks)
 
 
 def remove(tx: Tx, webhook_id: str) -> None:

@@ -120,7 +120,7 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
             state = {"disabled_at_ms": None, "disabled_reason": None, "failing_since_ms": None}
             rows.change(tx, webhook_id, cursor=cursor, failures=0, next_call_ms=0, **state)
             tx.emit_own(principal.account_id, "webhook.enabled", webhook_id=webhook_id)
-            if notices.wants(row, notices.COMPLETE):
+            if row.wants(notices.COMPLETE):
                 _watch_groups(tx, row.account_id)
         return view(_get_own(tx.connection, principal, webhook_id))
 

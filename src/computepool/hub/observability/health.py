@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from computepool.core.errors import ComputePoolError
 from computepool.core.fleet.node_status import NodeStatus
-from computepool.core.words import byte_size, pluralize
+from computepool.core.words import byte_size, duration, pluralize
 from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
@@ -95,14 +95,6 @@ def _titles(parts: list[HealthPart]) -> str:
     return ", ".join(part.title.lower() for part in parts)
 
 
-def _ago(ms: int) -> str:
-    """A length of time in a person's words."""
-    for unit_ms, word in ((_DAY_MS, "day"), (_HOUR_MS, "hour"), (_MINUTE_MS, "minute")):
-        if ms >= unit_ms:
-            return pluralize(ms // unit_ms, word)
-    return f"{max(0, ms) // 1000} s"
-
-
 def _database(hub: Hub, known: Vitals, *, took_ms: int) -> HealthPart:
     kind = "SQLite" if dialect.is_sqlite(hub.settings.url) else "PostgreSQL"
     sentence = f"{kind}, {byte_size(known.size_bytes)}; it answered all of this in {took_ms} ms."
@@ -114,7 +106,9 @@ def _queue(hub: Hub, known: Vitals) -> HealthPart:
     if not known.queued:
         return _part("queue", "No job waits for a node.", values={"queued": 0})
     age_ms = max(0, hub.now_ms() - (known.oldest_queued_ms or 0))
-    sentence = f"{pluralize(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {_ago(age_ms)}."
+    sentence = (
+        f"{pluralize(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {duration(age_ms / 1000)}."
+    )
     todo = ""
     if not len(hub.nodes.registry):
         todo = "No node is online; start one, or lend a machine."
@@ -227,7 +221,10 @@ def _backup(hub: Hub, _known: Vitals) -> HealthPart:
         return _part("backup", f"No backup has succeeded yet: {stamp}: {error.strerror}.", todo=todo)
     late = age_ms > hub.settings.backup_age_s * 1000
     return _part(
-        "backup", f"The last backup is {_ago(age_ms)} old.", todo=todo if late else "", values={"age_ms": age_ms}
+        "backup",
+        f"The last backup is {duration(age_ms / 1000)} old.",
+        todo=todo if late else "",
+        values={"age_ms": age_ms},
     )
 
 

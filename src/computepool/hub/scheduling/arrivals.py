@@ -208,7 +208,7 @@ async def refresh(hub: Hub, sessions: Sequence[NodeSession]) -> None:
 
     def load(connection: Connection) -> tuple[dict[str, Reputation], list[NodeRow], dict[str, list[str]]]:
         known = reputation_rows.load(connection, node_ids)
-        homes = group_homes.waiting_groups_by_node(connection, node_ids)
+        homes = group_homes.waiting_groups(connection, node_ids)
         return known, node_rows.get_nodes(connection, node_ids), homes
 
     known, found, homes = await hub.store.read(load)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from computepool.core.errors import NotFound
 from computepool.core.fleet.node_status import Departure
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import NodeSession
-from computepool.hub.identity import authenticator, rows as account_rows
+from computepool.hub.identity import access, authenticator, rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs.transactions import JobTx
@@ -56,7 +55,6 @@ async def stop(hub: Hub, session: NodeSession) -> None:
         if node_rows.depart(tx, node_id=node_id, boot_id=boot_id):
             tx.emit(actor=node_id, action="node.offline", node_id=node_id, account_id=owner, reason="stopped")
             node_rows.touch_nodes(tx, {node_id: seen_ms})
-            tx.touch("events")
 
     await hub.store.write(unit)
     if hub.nodes.registry.get(node_id) is session:  # else it has already been started again
@@ -73,18 +71,9 @@ async def _commit(hub: Hub, node_id: str, unit: Callable[[JobTx], None]) -> None
 def _remove(tx: JobTx, node_id: str, *, actor: str, action: str, departure: Departure | None = None) -> None:
     """Its history and what it earned stay."""
     node_rows.lock_node(tx, node_id)
-    row = node_rows.get_node(tx.connection, node_id)
-    if row is None:
-        raise NotFound("There is no such node.")
+    row = access.require_found(node_rows.get_node(tx.connection, node_id), what="node")
     live = attempt_rows.live_attempts(tx.connection, [node_id]).get(node_id, [])
     leases.end_attempts(tx, attempt_ids=[attempt.id for attempt in live], reason=Reason.NODE_ERROR)
     if node_rows.revoke(tx, node_id, departure=departure):
-        tx.emit(
-            actor=actor,
-            action=action,
-            account_id=row.account_id,
-            node_id=node_id,
-            before=row.state,
-            after=NodeState.REVOKED.value,
-        )
-    tx.touch(f"node:{node_id}", "events", authenticator.KEYS_TOPIC)
+        node_rows.emit_change(tx, row, actor=actor, action=action, before=row.state, after=NodeState.REVOKED.value)
+    tx.touch(f"node:{node_id}", authenticator.KEYS_TOPIC)

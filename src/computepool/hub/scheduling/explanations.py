@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from computepool.core.errors import Conflict
 from computepool.core.fleet.fleet import Fleet
@@ -62,7 +61,7 @@ async def explanation(hub: Hub, shape: Shape) -> explain.Explanation:
 
 async def _away(hub: Hub, shape: Shape) -> str:
     """The node that could run it and went offline last, in words; empty if there is none."""
-    for row in await hub.store.read(partial(node_rows.recently_seen, limit=_AWAY_MAX)):
+    for row in await hub.store.read(node_rows.recently_seen, limit=_AWAY_MAX):
         since_ms = group_homes.offline_since(hub, row)
         if since_ms is None:
             continue
@@ -78,7 +77,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     fleet, backlog, now_ms = hub.nodes.registry.fleet, hub.jobs.queue.backlog, hub.now_ms()
     if job.state is not JobState.QUEUED or job.status == views.COMPARING:
         return _plain(hub, job, job.status)
-    others = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job.after))
+    others = await hub.store.read(job_rows.get_jobs, job.after)
     if pending := [other.id for other in others if other.state != JobState.SUCCEEDED]:
         return _plain(
             hub, job, f"Waiting for {pluralize(len(pending), 'job')} it depends on: {', '.join(pending[:5])}."
@@ -102,7 +101,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
 async def _describe_verification(hub: Hub, job: JobDetail) -> str:
     """How long its result waits to be confirmed."""
     if verification.parse(job.verify).strict:
-        row = await hub.store.read(lambda connection: job_rows.get_job(connection, job.id))
+        row = await hub.store.read(job_rows.get_job, job.id)
         ends_ms, ends = 0 if row is None else row.expires_at_ms, "the job ends without a result"
     else:
         ends_ms, ends = job.queued_at_ms + round(hub.settings.verify_wait_s * 1000), "it is accepted"

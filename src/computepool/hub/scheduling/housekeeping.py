@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from computepool.hub.artifacts import garbage_collection
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
@@ -26,7 +24,6 @@ async def drop_silent(hub: Hub) -> None:
         for node_id, owner in owners.items():
             tx.emit(actor="hub", action="node.offline", node_id=node_id, account_id=owner, reason="silent")
         node_rows.touch_nodes(tx, seen)
-        tx.touch("events")
 
     await hub.store.write(unit)
     still = {id(session) for session in hub.nodes.registry.silent(hub.now_ms())}
@@ -34,7 +31,7 @@ async def drop_silent(hub: Hub) -> None:
         if id(session) in still:
             hub.nodes.registry.on_node_lost(session.node_id)
     if back := sorted(session.node_id for session in lost if id(session) not in still):
-        await hub.store.write(partial(_note_online, owners={node_id: owners[node_id] for node_id in back}))
+        await hub.store.write(_note_online, owners={node_id: owners[node_id] for node_id in back})
     await known_nodes.refresh(hub)  # they may come back and could confirm results
 
 
@@ -47,7 +44,7 @@ def _note_online(tx: Tx, *, owners: dict[str, str]) -> None:
 async def note_key_use(hub: Hub) -> None:
     used = hub.identity.authenticator.take_used()
     if used:
-        await hub.store.write(lambda tx: account_rows.touch_keys(tx, used))
+        await hub.store.write(account_rows.touch_keys, used)
 
 
 async def prune(hub: Hub) -> None:

@@ -20,7 +20,6 @@ from computepool.hub.settlement import after_commit, follow_ups, retries
 from computepool.hub.settlement.verification import verification
 
 _BATCH = 1_000
-_HUB_FRESH_MS = 30_000
 HUB_BEAT_MS = 10_000
 
 
@@ -30,7 +29,7 @@ async def on_boot(hub: Hub) -> None:
     hub_id, address = hub.process.hub_id, hub.settings.address
 
     def unit(tx: Tx) -> None:
-        others = account_rows.other_hubs(tx.connection, hub_id=hub_id, since_ms=tx.now_ms - _HUB_FRESH_MS)
+        others = account_rows.other_hubs(tx.connection, hub_id=hub_id, since_ms=tx.now_ms - account_rows.HUB_FRESH_MS)
         account_rows.beat_hub(tx, hub_id=hub_id, address=address)
         if not others:
             attempt_rows.extend_all_leases(tx, until_ms=tx.now_ms + grace_ms)
@@ -39,13 +38,12 @@ async def on_boot(hub: Hub) -> None:
 
 
 async def beat(hub: Hub) -> None:
-    await hub.store.write(partial(account_rows.beat_hub, hub_id=hub.process.hub_id, address=hub.settings.address))
+    await hub.store.write(account_rows.beat_hub, hub_id=hub.process.hub_id, address=hub.settings.address)
 
 
 async def note_seen(hub: Hub) -> None:
     """Record when each node was last heard of, for other hubs and for people."""
-    seen = _last_seen(hub)
-    await hub.store.write(lambda tx: node_rows.touch_nodes(tx, seen))
+    await hub.store.write(node_rows.touch_nodes, _last_seen(hub))
 
 
 def _last_seen(hub: Hub) -> dict[str, int]:
@@ -62,7 +60,7 @@ async def renew(hub: Hub) -> None:
     ]
     for start in range(0, len(by_node), _BATCH):
         part = by_node[start : start + _BATCH]
-        dead = await hub.store.write(partial(_renew, part=part, lease_ms=hub.nodes.registry.lease_ms))
+        dead = await hub.store.write(_renew, part=part, lease_ms=hub.nodes.registry.lease_ms)
         for node_id, attempt_id in dead:
             hub.nodes.registry.cancel(node_id, attempt_id)
 
@@ -110,7 +108,7 @@ async def expire_overdue(hub: Hub) -> None:
 
 async def _expire_attempts(hub: Hub, changes: list[MemoryChanges]) -> None:
     now_ms = hub.now_ms()
-    rows = await hub.store.read(partial(attempt_rows.overdue_attempts, now_ms=now_ms, limit=_BATCH))
+    rows = await hub.store.read(attempt_rows.overdue_attempts, now_ms=now_ms, limit=_BATCH)
     live = _recently_renewed(hub, now_ms) if rows else set()
     ids = [row.id for row in rows if row.id not in live]
     if ids:
@@ -120,9 +118,9 @@ async def _expire_attempts(hub: Hub, changes: list[MemoryChanges]) -> None:
 
 async def _expire_waiting(hub: Hub, changes: list[MemoryChanges]) -> None:
     now_ms = hub.now_ms()
-    stale = await hub.store.read(partial(job_rows.overdue_jobs, now_ms=now_ms, limit=_BATCH))
+    stale = await hub.store.read(job_rows.overdue_jobs, now_ms=now_ms, limit=_BATCH)
     before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
-    stranded = await hub.store.read(partial(checkpoint_rows.stranded_jobs, before_ms=before_ms, limit=_BATCH))
+    stranded = await hub.store.read(checkpoint_rows.stranded_jobs, before_ms=before_ms, limit=_BATCH)
     if stale or stranded:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
         _, changed = await follow_ups.write(hub, expire)

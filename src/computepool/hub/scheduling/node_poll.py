@@ -121,7 +121,7 @@ async def _note_running(hub: Hub, session: NodeSession, request: NextRequest) ->
     usage.record(hub, session, request.running)
     if not started and not progress:
         return
-    await hub.store.write(lambda tx: _write_running(tx, started, progress))
+    await hub.store.write(_write_running, started, progress)
     for attempt_id in started:
         if (attempt := session.attempts.get(attempt_id)) is not None:
             attempt.running = True

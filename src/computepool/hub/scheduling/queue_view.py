@@ -32,7 +32,7 @@ async def queue(hub: Hub, principal: Principal) -> bytes:
         session.node_id: _visible(session, principal) for session in hub.nodes.registry.sessions if session.attempts
     }
     job_ids = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
-    rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job_ids)) if job_ids else []
+    rows = await hub.store.read(job_rows.get_jobs, job_ids) if job_ids else []
     jobs = {row.id: row for row in rows}
     nodes: list[bytes] = []
     for number, session in enumerate(hub.nodes.registry.sessions, start=1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from computepool.core.ids import make_id
@@ -89,7 +88,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
     reason = "" if seen.able else (await explanations.explanation(hub, shape)).sentence
     zones = sorted({(group.offer.zone.tier, group.offer.zone.region) for group in seen.groups})
-    history = await hub.store.read(partial(_look_back, hub, account=account, request=request, zones=zones))
+    history = await hub.store.read(_look_back, hub, account=account, request=request, zones=zones)
     view = _view(hub.money.market.table, request, agreed, seen=seen, history=history)
     view = view.model_copy(update={"reason": reason})
     few = quote_messages.missing_owners(agreed.policy, seen.owners)
@@ -105,7 +104,7 @@ def quorum_warning(hub: Hub, requirements: Requirements, *, account: str, agreed
 
 
 def _look_back(
-    hub: Hub, connection: Connection, account: str, *, request: QuoteRequest, zones: Sequence[tuple[str, str]]
+    connection: Connection, hub: Hub, account: str, *, request: QuoteRequest, zones: Sequence[tuple[str, str]]
 ) -> _History:
     balances = ledger_rows.get_balances(connection, account)
     since_id = make_id("job", max(0, hub.now_ms() - _WAITS_MS), bytes(10))

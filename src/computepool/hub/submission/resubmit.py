@@ -23,7 +23,7 @@ _LONGEST_TTL_S = 90 * 24 * 3600
 
 async def request_for(hub: Hub, principal: Principal, job_id: str, *, request: ResubmitRequest) -> SubmitRequest:
     """The request that would submit the same job again. It names no group, because each key exists once in a group."""
-    row = await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
+    row = await hub.store.read(job_rows.get_job_full, job_id)
     access.check_owner(principal, None if row is None or row.hub_job is not None else row.account_id, what="job")
     assert row is not None
     if row.account_id != principal.account_id:
@@ -35,7 +35,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, request: R
         raise NotFound("The program of this job is no longer stored.")
     spec = specs[row.spec_digest].spec
     compare = None if how.function is None else specs[how.function].spec
-    await hub.store.read(lambda connection: _check_kept(connection, row, spec=spec, compare=compare))
+    await hub.store.read(_check_kept, row, spec=spec, compare=compare)
     try:
         return SubmitRequest(
             spec=spec,

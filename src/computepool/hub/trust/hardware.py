@@ -283,7 +283,7 @@ async def _record(hub: Hub, session: NodeSession, truth: Truth, *, actor: str) -
         if truth.measured_at_ms != before.measured_at_ms:
             notes = "; ".join(truth.notes)[:1000] or None
             emit(action="node.measured", after=truth.standing.value, reason=notes)
-        tx.touch(f"node:{node_id}", "events")
+        tx.touch(f"node:{node_id}")
 
     await hub.store.write(unit)
     if hub.nodes.registry.get(node_id) is session:  # it may have left meanwhile, or arrived again

@@ -18,7 +18,9 @@ from computepool.hub.jobs.rows import SHOWN_ACCOUNT
 _ACTIONS = sorted(reputation.ACTIONS)
 
 
-class HeldAttempt(TypedRow, of=(attempts, jobs, SHOWN_ACCOUNT)):
+class HeldAttempt(
+    TypedRow, of=(attempts, jobs, SHOWN_ACCOUNT), joined=attempts.join(jobs, jobs.c.id == attempts.c.job_id)
+):
     """A live attempt, with what is shown of its job."""
 
     id: str
@@ -61,14 +63,8 @@ def kinds(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
 def held_attempts(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:
     """Live attempts of a node: running ones first, then the oldest."""
     waits = case((attempts.c.state == AttemptState.RUNNING.value, 0), else_=1)
-    statement = (
-        HeldAttempt.select()
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.node_id == node_id, IS_LIVE)
-        .order_by(waits, attempts.c.leased_at_ms, attempts.c.id)
-        .limit(limit)
-    )
-    return HeldAttempt.all(connection.execute(statement))
+    order = waits, attempts.c.leased_at_ms, attempts.c.id
+    return HeldAttempt.fetch(connection, attempts.c.node_id == node_id, IS_LIVE, order=order, limit=limit)
 
 
 def count_held(connection: Connection, node_id: str) -> tuple[int, int]:

@@ -113,7 +113,7 @@ async def ask_review(hub: Hub, owner: Principal, node_id: str, *, note: str) -> 
 
 def emit_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
     tx.emit(actor=actor, action=PARDONED_ACTION, account_id=node.account_id, node_id=node.id)
-    tx.touch(f"node:{node.id}", "events")
+    tx.touch(f"node:{node.id}")
 
 
 def view(hub: Hub, reputation: Reputation) -> ReputationView:

@@ -15,17 +15,16 @@ from sqlalchemy import Connection, delete, func, select
 
 from computepool.core.trust import reputation
 from computepool.core.trust.reputation import NEWCOMER, Reputation
-from computepool.hub.db import dialect
+from computepool.hub.db import dialect, event_rows
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.queries import differences
 from computepool.hub.db.reputation_tables import reputations
 from computepool.hub.db.session import Commit, Tx
-from computepool.hub.db.tables import events, nodes
+from computepool.hub.db.tables import nodes
+from computepool.hub.nodes import rows as node_rows
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
 _COLUMN_NAMES = ("action", "actor", "node_id", "job_id", "attempt_id", "reason", "account_id", "at_ms", "data")
-_COLUMNS = [events.c[name] for name in _COLUMN_NAMES]
-_STREAM_ROWS = 2_000
 _STORED = [reputations.c[name] for name in _FIELDS]
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
 _LOAD = Prepared(
@@ -139,13 +138,10 @@ def tenured_owners(connection: Connection, accounts: Sequence[str], *, days: int
 
 
 def recount(connection: Connection) -> dict[str, Reputation]:
-    """Every node's reputation, from the events alone. Reads the whole log once, in batches."""
-    owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
-    matching = select(*_COLUMNS).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
-    rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
-    columns = (dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
-    about = ((reputation.node_of(event) or "", event) for event in reputation.without_repeats(columns))
-    return _fold(about, owners=owners, known={})
+    """Every node's reputation, from the events alone."""
+    found = event_rows.stream_fields(connection, _COLUMN_NAMES, actions=reputation.ACTIONS)
+    about = ((reputation.node_of(event) or "", event) for event in reputation.without_repeats(found))
+    return _fold(about, owners=node_rows.owners(connection), known={})
 
 
 def rebuild(connection: Connection) -> None:

@@ -12,18 +12,15 @@ from sqlalchemy import Connection, delete, select
 
 from computepool.core.trust import submitter_reputation
 from computepool.core.trust.submitter_reputation import UNKNOWN, SubmitterEvent, SubmitterReputation
-from computepool.hub.db import dialect
+from computepool.hub.db import dialect, event_rows
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.queries import differences
 from computepool.hub.db.reputation_tables import submitter_reputations
 from computepool.hub.db.session import Commit, Tx
-from computepool.hub.db.tables import events, nodes
 from computepool.hub.nodes import rows as node_rows
 
 _FIELDS = tuple(field.name for field in fields(SubmitterReputation))
 _COLUMN_NAMES = ("action", "actor", "node_id", "account_id", "before", "reason", "at_ms")
-_COLUMNS = [events.c[name] for name in _COLUMN_NAMES]
-_STREAM_ROWS = 2_000
 _SELECT = select(submitter_reputations.c.account_id, *(submitter_reputations.c[name] for name in _FIELDS))
 _KNOWN = Prepared(
     lambda connection: _SELECT.where(dialect.among_ids(connection.dialect.name, submitter_reputations.c.account_id))
@@ -102,10 +99,8 @@ def _by_account(rows: Iterable[Sequence[Any]]) -> dict[str, SubmitterReputation]
 
 def recount(connection: Connection) -> dict[str, SubmitterReputation]:
     """Every submitter's reputation, from the events alone."""
-    owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
-    matching = select(*_COLUMNS).where(events.c.action.in_(sorted(submitter_reputation.ACTIONS))).order_by(events.c.seq)
-    rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
-    runs = _read(dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
+    owners = node_rows.owners(connection)
+    runs = _read(event_rows.stream_fields(connection, _COLUMN_NAMES, actions=submitter_reputation.ACTIONS))
     return _fold(((run, times) for run, times in runs if _counts(run, owners)), {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select
+from sqlalchemy import ColumnElement, Connection
 
 from computepool.core.money.payouts import AT_THE_BANK, DECIDED, PayoutState
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
@@ -14,7 +14,11 @@ from computepool.hub.db.tables import accounts
 from computepool.hub.db.typed_rows import TypedRow
 
 
-class PayoutRow(TypedRow, of=(payouts, accounts.c.name.label("account_name"))):
+class PayoutRow(
+    TypedRow,
+    of=(payouts, accounts.c.name.label("account_name")),
+    joined=payouts.join(accounts, accounts.c.id == payouts.c.account_id),
+):
     id: str
     account_id: str
     amount: int
@@ -30,10 +34,6 @@ class PayoutRow(TypedRow, of=(payouts, accounts.c.name.label("account_name"))):
     created_at_ms: int
     updated_at_ms: int
     account_name: str
-
-    @classmethod
-    def select(cls) -> Select[Any]:
-        return super().select().join(accounts, accounts.c.id == payouts.c.account_id)
 
 
 _AT_BANK = sorted(state.value for state in AT_THE_BANK)

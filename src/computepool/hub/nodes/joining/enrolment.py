@@ -84,9 +84,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
 
 async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:
     """The account's join codes that can still be used."""
-    rows = await hub.store.read(
-        lambda c: account_rows.list_join_codes(c, account_id=principal.account_id, now_ms=hub.now_ms())
-    )
+    rows = await hub.store.read(account_rows.list_join_codes, account_id=principal.account_id, now_ms=hub.now_ms())
     return JoinCodePage(
         codes=[
             JoinCodeView(id=row.hash[:CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max)

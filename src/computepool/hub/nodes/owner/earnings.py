@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from computepool.core.fleet.fleet import EVERYONE
 from computepool.core.fleet.node_status import NodeStatus, status_sentence
@@ -67,7 +66,7 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
 
 async def own_view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
     """For the node itself: its owner's name and its own earnings, and nothing else about the owner."""
-    row = await hub.store.read(partial(node_rows.get_node, node_id=node.node_id))
+    row = await hub.store.read(node_rows.get_node, node_id=node.node_id)
     owner_name = access.require_found(row, what="node").owner_name
     return OwnNodeView(owner_name=owner_name, earnings=await of_node(hub, node, node.node_id))
 

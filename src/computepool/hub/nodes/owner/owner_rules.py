@@ -17,7 +17,7 @@ from computepool.protocol.nodes.rules import NodeRules, NodeRulesView, rules_dig
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeRulesView:
-    row = await hub.store.read(lambda connection: _own(connection, principal, node_id))
+    row = await hub.store.read(_own, principal, node_id)
     return _view(node_id, rules_of(row))
 
 
@@ -79,7 +79,7 @@ def _with_ids(connection: Connection, rules: NodeRules) -> NodeRules:
 def _ids(connection: Connection, names: Iterable[str], *, field: str) -> list[str]:
     found = set()
     for name in names:
-        row = account_rows.get_account(connection, name) or account_rows.find_account(connection, name)
+        row = account_rows.find_account(connection, name)
         if row is None:
             # A rule with a wrong name would do nothing, and nobody would notice.
             raise NotFound(f"There is no account {name!r}; use its id or its exact name.", field=field)

@@ -27,8 +27,7 @@ async def get_default(hub: Hub, principal: Principal) -> FloorView:
     def load(connection: Connection) -> tuple[int | None, int]:
         return _account_floor(connection, account_id), len(_nodes_without_floor(connection, account_id))
 
-    floor, nodes = await hub.store.read(load)
-    return FloorView(node_id=None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes))
+    return _default_view(*await hub.store.read(load))
 
 
 async def set_default(hub: Hub, principal: Principal, floor: int | None) -> FloorView:
@@ -49,8 +48,7 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
     following = await hub.store.write(unit)
     push(hub, following, floor)
     hub.jobs.queue.wake()
-    sentence = _default_sentence(floor, len(following))
-    return FloorView(node_id=None, floor=floor, default=floor, nodes=len(following), sentence=sentence)
+    return _default_view(floor, len(following))
 
 
 async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int | None) -> FloorView:
@@ -132,12 +130,16 @@ def _check_economy(table: PriceTable, floor: int | None) -> None:
     raise Conflict(f"The economy of this pool is {table.economy.value}: {fixed}, so there are no floors.")
 
 
-def _default_sentence(floor: int | None, nodes: int) -> str:
+def _default_view(floor: int | None, nodes: int) -> FloorView:
     count = pluralize(nodes, "node")
     if floor is None:
         take = "takes" if nodes == 1 else "take"
-        return f"No default minimum price set: {count} of yours without one {take} any price."
-    return f"The default floor is {format_credits(floor)} a unit-hour after the fee; it holds for {count} of yours."
+        sentence = f"No default minimum price set: {count} of yours without one {take} any price."
+    else:
+        sentence = (
+            f"The default floor is {format_credits(floor)} a unit-hour after the fee; it holds for {count} of yours."
+        )
+    return FloorView(node_id=None, floor=floor, default=floor, nodes=nodes, sentence=sentence)
 
 
 def _text(floor: int | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,11 +34,12 @@ from computepool.core.jobs.lifecycle import TERMINAL, AttemptState
 from computepool.core.money import ledger
 from computepool.core.money.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
 from computepool.core.money.pricing import PriceTable, charge_of
-from computepool.hub.db.money_tables import balances, price_tables, transfers
+from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
 from computepool.hub.money import price_rows
-from computepool.hub.observability.consistency.pool import finder, ids, was_used
+from computepool.hub.observability.consistency.pool import InvariantRules, ids, was_used
 
+RULES = InvariantRules()
 _TERMINAL = sorted(state.value for state in TERMINAL)
 #: Rows in memory at once while the whole ledger is read.
 _STREAM_ROWS = 5_000
@@ -79,9 +80,6 @@ def _numbers(connection: Connection, statement: Select[Any]) -> list[str]:
     return [f"transfer {seq}" for seq in connection.execute(statement).scalars()]
 
 
-_transfer_finder = partial(finder, read=_numbers)
-
-
 def stream(connection: Connection, statement: Select[Any]) -> Iterator[Row[*tuple[Any, ...]]]:
     yield from connection.execute(statement, execution_options={"yield_per": _STREAM_ROWS})
 
@@ -89,12 +87,13 @@ def stream(connection: Connection, statement: Select[Any]) -> Iterator[Row[*tupl
 # balances
 
 
+@RULES.function("all balances add up to zero")
 def sum_is_not_zero(connection: Connection) -> list[str]:
     total = int(connection.execute(select(func.sum(balances.c.balance))).scalar() or 0)
     return [f"{total} too {'much' if total > 0 else 'little'}"] if total else []
 
 
-@finder
+@RULES.statement("a balance is the sum of its transfers")
 def wrong_balances() -> Select[Any]:
     """Every balance, recomputed; also one without a row, or without a transfer."""
     moves = union_all(
@@ -106,7 +105,7 @@ def wrong_balances() -> Select[Any]:
     return statement.having(func.sum(moves.c.stored) != func.sum(moves.c.moved))
 
 
-@finder
+@RULES.statement("only the bank and the promotion account may be overdrawn")
 def overdrawn() -> Select[Any]:
     may = balances.c.account.in_(sorted(OVERDRAWN))
     broken = or_(balances.c.can_overdraw != may, and_(balances.c.balance < 0, ~may))
@@ -116,6 +115,7 @@ def overdrawn() -> Select[Any]:
 # the chain
 
 
+@RULES.function("each transfer's hash follows from the one before")
 def broken_chain(connection: Connection) -> list[str]:
     """Compare each row with the hash stored before it, so that one changed row is one finding."""
     broken, previous = [], GENESIS
@@ -139,19 +139,20 @@ def _with_previous() -> Subquery:
     ).subquery()
 
 
+@RULES.function("transfers are numbered without a gap")
 def gaps_in_numbers(connection: Connection) -> list[str]:
     pairs = _with_previous()
     late = select(pairs.c.seq).where(pairs.c.seq != pairs.c.seq_before + 1).order_by(pairs.c.seq)
     return [f"before transfer {seq}" for seq in connection.execute(late).scalars()]
 
 
-@_transfer_finder
+@RULES.statement("the ledger's time never goes back", read=_numbers)
 def time_goes_back() -> Select[Any]:
     pairs = _with_previous()
     return select(pairs.c.seq).where(pairs.c.at_ms < pairs.c.at_ms_before).order_by(pairs.c.seq)
 
 
-@finder
+@RULES.statement("an idempotency key of the ledger is used once")
 def keys_used_twice() -> Select[Any]:
     """The legs of a key are numbered 0, 1, 2 … and were written together."""
     legs, seq = transfers.c.leg, transfers.c.seq
@@ -167,7 +168,7 @@ def keys_used_twice() -> Select[Any]:
 # who pays whom
 
 
-@_transfer_finder
+@RULES.statement("a transfer goes between accounts of its kind", read=_numbers)
 def between_wrong_accounts() -> Select[Any]:
     return _transfers(not_(or_(*(_goes_between(sides) for sides in _SIDES))))
 
@@ -185,7 +186,7 @@ def _goes_between(allowed: _Sides) -> ColumnElement[bool]:
     return and_(*sides)
 
 
-@_transfer_finder
+@RULES.statement("a job's money comes from and returns to its submitter", read=_numbers)
 def strays() -> Select[Any]:
     """A job's money comes from and returns to its submitter, under a key that names the job."""
     held = exists().where(
@@ -207,7 +208,7 @@ def strays() -> Select[Any]:
     return _transfers(or_(and_(holds, ~held), and_(uses, ~used), and_(backs, ~back)))
 
 
-@_transfer_finder
+@RULES.statement("only owners whose results count are paid", read=_numbers)
 def paid_to_others() -> Select[Any]:
     """Only owners of nodes that contributed to the accepted result are paid for a job. A node's owner never changes."""
     earned = exists().where(
@@ -250,22 +251,21 @@ def _hold_usage() -> Subquery:
     )
 
 
-@finder
+@RULES.statement("a finished job's hold is used up exactly")
 def holds_not_used_up() -> Select[Any]:
-    """A finished job's hold is used up to the last microcredit, and no more."""
     used = _hold_usage()
     statement = select(jobs.c.id).select_from(jobs.outerjoin(used, used.c.job_id == jobs.c.id))
     broken = func.coalesce(used.c.used, 0) != jobs.c.hold
     return statement.where(jobs.c.state.in_(_TERMINAL), broken)
 
 
-@finder
+@RULES.statement("an unfinished job's hold is untouched")
 def holds_used_early() -> Select[Any]:
     spent = exists().where(transfers.c.tx_key == ledger_name("settle:", jobs.c.id))
     return select(jobs.c.id).where(IS_OPEN, spent)
 
 
-@finder
+@RULES.statement("transfers into escrow match the holds of all jobs")
 def holds_not_taken() -> Select[Any]:
     """By account: the transfers into escrow equal the holds of its jobs, from purchased and from earned credits."""
     holds = transfers.c.kind == Kind.HOLD.value
@@ -282,7 +282,7 @@ def holds_not_taken() -> Select[Any]:
     return select(moves.c.account).group_by(moves.c.account).having(broken)
 
 
-@finder
+@RULES.statement("escrow holds what unfinished jobs hold")
 def wrong_escrow() -> Select[Any]:
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
@@ -316,12 +316,13 @@ class _PaidRun(NamedTuple):
     back_earned: int | None
 
 
+@RULES.function("a charge is price times time, and its parts add up")
 def wrong_charges(connection: Connection) -> list[str]:
     """A charge is the attempt's price times the billed time, divided as the attempt's price table says.
 
     Computed row by row in Python, because the products are too large for the databases' integers.
     """
-    tables = tables_of(connection)
+    tables = {row.version: row.table() for row in price_rows.list_versions(connection)}
     used = _hold_usage()
     paid = and_(attempts.c.job_id == jobs.c.id, attempts.c.charge.is_not(None))
     joined = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, paid)
@@ -334,12 +335,6 @@ def wrong_charges(connection: Connection) -> list[str]:
     statement = select(*columns).select_from(joined).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
     by_job = groupby(map(_PaidRun._make, stream(connection, statement)), key=lambda run: run.job_id)
     return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
-
-
-def tables_of(connection: Connection) -> dict[int, PriceTable]:
-    versions = connection.execute(select(price_tables.c.version)).scalars().all()
-    found = {version: price_rows.get(connection, version) for version in versions}
-    return {version: table for version, table in found.items() if table is not None}
 
 
 def _adds_up(rows: list[_PaidRun], tables: Mapping[int, PriceTable]) -> bool:
@@ -364,7 +359,7 @@ def _adds_up(rows: list[_PaidRun], tables: Mapping[int, PriceTable]) -> bool:
     return pay + fee == charge == (job.cost or 0) and fee == fees and back_earned == min(back, job.hold_earned)
 
 
-@finder
+@RULES.statement("nobody pays above their ceiling")
 def above_the_ceiling() -> Select[Any]:
     over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
     return over.where(attempts.c.price > jobs.c.ceiling)
@@ -373,6 +368,7 @@ def above_the_ceiling() -> Select[Any]:
 # taken back
 
 
+@RULES.function("only pay for wrong results is taken back")
 def wrong_take_backs(connection: Connection) -> list[str]:
     """For a result proven wrong, all pay and the fee are taken back from those who got them, and the job's row says so. If a
     result was confirmed while its pay was held, but took too long, only a part is.
@@ -412,6 +408,7 @@ def _take_backs() -> Subquery:
 # earnings
 
 
+@RULES.function("matured credits were earned before")
 def matured_unearned(connection: Connection) -> list[str]:
     """Exactly the earnings up to the transfer that the newest maturing names have matured.
 

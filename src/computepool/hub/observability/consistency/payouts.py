@@ -7,14 +7,17 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or_, select
 
 from computepool.core.money.ledger import BANK, Kind
-from computepool.hub.db.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
-from computepool.hub.observability.consistency.money import ledger_name, stream, tables_of
-from computepool.hub.observability.consistency.pool import finder, ids
+from computepool.hub.db.money_tables import IS_UNDECIDED, balances, payouts, transfers
+from computepool.hub.money import price_rows
+from computepool.hub.observability.consistency.money import ledger_name, stream
+from computepool.hub.observability.consistency.pool import InvariantRules, ids
 
+RULES = InvariantRules()
 #: Hubs' clocks may differ by this much when one changes prices and another accepts a request.
 _SKEW_MS = 60_000
 
 
+@RULES.function("a payout is reserved once, and paid or returned once")
 def wrong_payouts(connection: Connection) -> list[str]:
     """A payout is reserved in full; it goes to the bank when paid, and back to its owner when it failed or was rejected."""
     name, owner = ledger_name("payout:", payouts.c.id), ledger_name("owner:", payouts.c.account_id)
@@ -38,7 +41,7 @@ def _sum_of(kind: Kind, *which: ColumnElement[bool]) -> ColumnElement[int]:
     return statement.correlate(payouts).scalar_subquery()
 
 
-@finder
+@RULES.statement("a payout's account holds its amount until it is decided")
 def payouts_in_flight() -> Select[Any]:
     """The account of a payout holds its amount until it is decided, and nothing afterwards."""
     there = func.coalesce(balances.c.balance, 0)
@@ -47,17 +50,17 @@ def payouts_in_flight() -> Select[Any]:
     return select(payouts.c.id).select_from(joined).where(there != expected)
 
 
-@finder
+@RULES.statement("each provider reference belongs to one payout")
 def repeated_references() -> Select[Any]:
     given = select(payouts.c.provider_ref).where(payouts.c.provider_ref.is_not(None))
     return given.group_by(payouts.c.provider_ref).having(func.count() > 1)
 
 
+@RULES.function("no payout is below the minimum amount")
 def small_payouts(connection: Connection) -> list[str]:
     """Payouts below the minimum of the price table that was in force when they were requested."""
-    since = select(price_tables.c.version, price_tables.c.created_at_ms).order_by(price_tables.c.version)
-    tables, starts = tables_of(connection), connection.execute(since).all()
-    least = [(start.created_at_ms, tables[start.version].payout_min) for start in starts]
+    versions = reversed(price_rows.list_versions(connection))
+    least = [(row.created_at_ms, row.table().payout_min) for row in versions]
     rows = stream(connection, select(payouts.c.id, payouts.c.amount, payouts.c.created_at_ms))
     return [row.id for row in rows if row.amount < _least_at(row.created_at_ms, least)]
 
@@ -72,6 +75,7 @@ def _least_at(at_ms: int, least: list[tuple[int, int]]) -> int:
     return min(in_force, default=0)
 
 
+@RULES.function("the bank's account is what was paid in minus what was paid out")
 def wrong_bank(connection: Connection) -> list[str]:
     """The bank's account must equal what was paid in minus what was paid out; compare it with the bank's own statement."""
     paid_in = select(func.sum(transfers.c.amount)).where(

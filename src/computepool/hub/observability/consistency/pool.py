@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -35,7 +35,31 @@ from computepool.hub.groups.rows import HAS_JOB, PENDING
 
 #: The ids of what breaks a rule.
 Finder = Callable[[Connection], list[str]]
-StatementFinder = Callable[[Connection, Select[Any]], list[str]]
+
+
+_Build = Callable[[], Select[Any]]
+_Read = Callable[[Connection, Select[Any]], list[str]]
+
+
+class InvariantRules(dict[str, Finder]):
+    """Finders by the rule that they check. It decorates the functions that find what breaks a rule."""
+
+    def function(self, rule: str) -> Callable[[Finder], Finder]:
+        return lambda find: self.setdefault(rule, find)
+
+    def statement(self, rule: str, *, read: _Read | None = None) -> Callable[[_Build], _Build]:
+        """For a function that makes a statement, once, when it is first needed: that is half the work on a small database."""
+
+        def add(build: _Build) -> _Build:
+            build = cache(build)
+            self[rule] = lambda connection: (read or ids)(connection, build())
+            return build
+
+        return add
+
+
+RULES = InvariantRules()
+PAY_RULES = InvariantRules()  #: about money, decided by attempts alone
 
 _LIVE = sorted(state.value for state in LIVE_ATTEMPT)
 _TERMINAL = sorted(state.value for state in TERMINAL)
@@ -74,18 +98,6 @@ def ids(connection: Connection, statement: Select[Any]) -> list[str]:
     return sorted({str(found) for found in connection.execute(statement).scalars()})
 
 
-def finder(build: Callable[[], Select[Any]], *, read: StatementFinder = ids) -> Finder:
-    """Make a finder of a statement, which is built once, when it is first needed: building is half the work on a small
-    database."""
-    statement = cache(build)
-
-    @wraps(build)
-    def find(connection: Connection) -> list[str]:
-        return read(connection, statement())
-
-    return find
-
-
 def _jobs(*broken: ColumnElement[bool]) -> Select[Any]:
     return select(jobs.c.id).where(*broken)
 
@@ -93,6 +105,7 @@ def _jobs(*broken: ColumnElement[bool]) -> Select[Any]:
 # acceptance
 
 
+@RULES.function("a job has at most one accepted attempt")
 def accepted_twice(connection: Connection) -> list[str]:
     """Several attempts may succeed if results are compared, each of another owner."""
     results = select(attempts.c.job_id).where(attempts.c.state == _SUCCEEDED)
@@ -102,13 +115,13 @@ def accepted_twice(connection: Connection) -> list[str]:
     return sorted({*ids(connection, twice), *ids(connection, several)})
 
 
-@finder
+@RULES.statement("an accepted attempt was reported as succeeded")
 def accepted_without_success() -> Select[Any]:
     proof = exists().where(_accepted, attempts.c.state == _SUCCEEDED, attempts.c.report_digest.is_not(None))
     return _jobs(jobs.c.accepted_attempt.is_not(None), ~proof)
 
 
-@finder
+@RULES.statement("a job has succeeded exactly when an attempt was accepted")
 def success_not_accepted() -> Select[Any]:
     """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one, or one that
     was compared with it."""
@@ -125,24 +138,24 @@ def success_not_accepted() -> Select[Any]:
 # attempts
 
 
-@finder
+@RULES.statement("a finished job has no live attempt")
 def finished_but_live() -> Select[Any]:
     return _jobs(jobs.c.state.in_(_TERMINAL), _live_count > 0)
 
 
-@finder
+@RULES.statement("a queued job has no live attempt")
 def queued_but_live() -> Select[Any]:
     return _jobs(jobs.c.state == JobState.QUEUED.value, _live_count > 0)
 
 
-@finder
+@RULES.statement("a leased or running job has one live attempt, its newest")
 def held_without_one_attempt() -> Select[Any]:
     """Exactly one, the newest, in the job's own state, on the job's node."""
     same = exists().where(_newest, attempts.c.state == jobs.c.state, attempts.c.node_id == jobs.c.node_id)
     return _jobs(jobs.c.state.in_(_HELD), or_(_live_count != 1, ~same))
 
 
-@finder
+@RULES.statement("a job's attempt number is that of its newest attempt")
 def numbers_out_of_step() -> Select[Any]:
     """Attempts are numbered 1, 2, 3 … and the job knows the last number."""
     own = attempts.c.job_id == jobs.c.id
@@ -151,14 +164,14 @@ def numbers_out_of_step() -> Select[Any]:
     return _jobs(or_(last != jobs.c.attempt_no, count != jobs.c.attempt_no))
 
 
-@finder
+@RULES.statement("an attempt is named after its job and number")
 def misnamed_attempts() -> Select[Any]:
     """An attempt's id is its fencing token and names its job and number."""
     named = attempts.c.job_id + literal("-") + cast(attempts.c.number, Text)
     return select(attempts.c.id).where(attempts.c.id != named)
 
 
-@finder
+@RULES.statement("an attempt has an end time exactly when it is over")
 def ended_without_time() -> Select[Any]:
     """An attempt is over exactly when it has an end time, and a reported one is over."""
     live = attempts.c.state.in_(_LIVE)
@@ -166,7 +179,7 @@ def ended_without_time() -> Select[Any]:
     return select(attempts.c.id).where(broken)
 
 
-@finder
+@RULES.statement("a job has an end time exactly when it is finished")
 def finished_without_time() -> Select[Any]:
     return _jobs(jobs.c.state.in_(_TERMINAL) != jobs.c.finished_at_ms.is_not(None))
 
@@ -174,7 +187,7 @@ def finished_without_time() -> Select[Any]:
 # dependencies
 
 
-@finder
+@RULES.statement("a job counts the unfinished jobs it waits for")
 def wrong_dependency_count() -> Select[Any]:
     """A waiting job counts the jobs it still waits for; a placed one waits for none."""
     before = jobs.alias("before")
@@ -189,7 +202,7 @@ def wrong_dependency_count() -> Select[Any]:
     return _jobs(jobs.c.state.in_(counted), pending != jobs.c.deps_pending)
 
 
-@finder
+@RULES.statement("no queued job waits for one that failed")
 def waits_for_failed() -> Select[Any]:
     """A job that can never start must not stay queued."""
     before = jobs.alias("before")
@@ -200,7 +213,7 @@ def waits_for_failed() -> Select[Any]:
     return _jobs(jobs.c.state == JobState.QUEUED.value, failed)
 
 
-@finder
+@RULES.statement("a job whose results are compared waits for an answer")
 def waits_for_no_answer() -> Select[Any]:
     """A job that waits for a comparison is queued, and the comparison is unfinished."""
     comparing_job = jobs.alias("comparing_job")
@@ -224,6 +237,7 @@ def _transitions() -> Select[Any]:
     ).where(events.c.action.like("job.%"))
 
 
+@RULES.function("a job's events follow each other without a gap")
 def broken_histories(connection: Connection) -> list[str]:
     """A job's events start with its submission and follow each other without a gap, by allowed transitions."""
     broken = set()
@@ -237,7 +251,7 @@ def broken_histories(connection: Connection) -> list[str]:
     return sorted(broken)
 
 
-@finder
+@RULES.statement("a job's last event states its state")
 def last_event_differs() -> Select[Any]:
     newest = (
         select(events.c.job_id, func.max(events.c.seq).label("seq"))
@@ -251,7 +265,7 @@ def last_event_differs() -> Select[Any]:
     return statement.where(func.coalesce(last.c.after, "") != jobs.c.state)
 
 
-@finder
+@RULES.statement("a finished job has one final event, an unfinished one none")
 def not_one_final_event() -> Select[Any]:
     """A finished job has one final event, by which its result is delivered; an unfinished one has none."""
     final = select(func.count()).where(events.c.job_id == jobs.c.id, events.c.final).correlate(jobs).scalar_subquery()
@@ -262,12 +276,13 @@ def not_one_final_event() -> Select[Any]:
 # references
 
 
-@finder
+@RULES.statement("a job's group exists and has the job's owner")
 def lost_groups() -> Select[Any]:
     own = exists().where(groups.c.id == jobs.c.group_id, groups.c.account_id == jobs.c.account_id)
     return _jobs(jobs.c.group_id.is_not(None), ~own)
 
 
+@RULES.function("every reference leads to an existing object")
 def lost_references(connection: Connection) -> list[str]:
     """References to objects that do not exist, where the schema has no foreign key."""
     owner = exists().where(accounts.c.id == jobs.c.account_id)
@@ -298,7 +313,7 @@ _job_of_key = (
 )
 
 
-@finder
+@RULES.statement("a watched group is complete exactly when it waits for nothing")
 def wrongly_complete() -> Select[Any]:
     """Complete while it waits for something; or watched, waiting for nothing, and not complete."""
     waits = or_(_open_job, _pending_key)
@@ -307,13 +322,14 @@ def wrongly_complete() -> Select[Any]:
     return select(groups.c.id).where(or_(early, missed))
 
 
-@finder
+@RULES.statement("the open jobs of a watched group are marked as watched")
 def unwatched_jobs() -> Select[Any]:
     """Jobs whose end would not complete their watched group."""
     of_group = select(jobs.c.id).join(groups, groups.c.id == jobs.c.group_id)
     return of_group.where(IS_OPEN, groups.c.watched, ~jobs.c.watched)
 
 
+@RULES.function("a group's keys are counted, and have a job exactly when their state says so")
 def wrong_keys(connection: Connection) -> list[str]:
     """Groups whose keys are counted wrongly, or whose keys and jobs do not match."""
     counted = select(func.count()).where(expected_jobs.c.group_id == groups.c.id).correlate(groups).scalar_subquery()
@@ -323,7 +339,7 @@ def wrong_keys(connection: Connection) -> list[str]:
     return sorted({*ids(connection, wrong), *ids(connection, astray)})
 
 
-@finder
+@RULES.statement("a group's home is a node of its owner")
 def strange_homes() -> Select[Any]:
     """A home must be a node of the group's account, and only a complete group is delivered, if that was requested."""
     own = exists().where(nodes.c.id == groups.c.home, nodes.c.account_id == groups.c.account_id).correlate(groups)
@@ -338,9 +354,8 @@ def strange_homes() -> Select[Any]:
 _later = attempts.alias("later")
 
 
-@finder
+@RULES.statement("an unfinished job names its checkpoint, a finished one has none")
 def lost_checkpoints() -> Select[Any]:
-    """An unfinished job names the attempt that made its checkpoint, and a finished one has none."""
     joined = jobs.outerjoin(checkpoints, checkpoints.c.job_id == jobs.c.id)
     made = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.number == checkpoints.c.attempt_no)
     differs = func.coalesce(checkpoints.c.attempt_no, 0) != func.coalesce(jobs.c.checkpoint_no, 0)
@@ -356,6 +371,7 @@ def was_used() -> ColumnElement[bool]:
     )
 
 
+@PAY_RULES.function("work without a result is paid for if another attempt used it")
 def paid_for_unused_work(connection: Connection) -> list[str]:
     """An attempt without a result is paid at most up to the checkpoint that a paid attempt resumed from, and all attempts
     of a run together at most up to the job's time limit."""

@@ -29,6 +29,9 @@ class NodeElsewhere(
         .scalar_subquery()
         .label("running"),
     ),
+    joined=nodes.join(accounts, accounts.c.id == nodes.c.account_id).outerjoin(
+        reputations, reputations.c.node_id == nodes.c.id
+    ),
 ):
     """A node that polls some hub, with the number of its running attempts."""
 
@@ -79,7 +82,11 @@ class Move(
     spot: int | None
 
 
-class Arrival(TypedRow, of=(events.c.seq, events.c.at_ms, events.c.action, nodes)):
+class Arrival(
+    TypedRow,
+    of=(events.c.seq, events.c.at_ms, events.c.action, nodes),
+    joined=events.join(nodes, nodes.c.id == events.c.node_id),
+):
     """A node that came online or went offline."""
 
     seq: int
@@ -91,15 +98,8 @@ class Arrival(TypedRow, of=(events.c.seq, events.c.at_ms, events.c.action, nodes
 
 def nodes_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list[NodeElsewhere]:
     """Nodes that some hub has seen since then."""
-    statement = (
-        NodeElsewhere.select()
-        .join(accounts, accounts.c.id == nodes.c.account_id)
-        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
-        .where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked", nodes.c.departure.is_(None))
-        .order_by(nodes.c.id)
-        .limit(limit)
-    )
-    return NodeElsewhere.all(connection.execute(statement))
+    which = nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked", nodes.c.departure.is_(None)
+    return NodeElsewhere.fetch(connection, *which, order=nodes.c.id, limit=limit)
 
 
 def settled_minutes(connection: Connection, *, after: int | None, since_ms: int) -> tuple[int, list[SettledMinute]]:
@@ -132,10 +132,5 @@ def moves(connection: Connection, *, after: int, until: int) -> list[Move]:
 
 def arrivals(connection: Connection, *, after: int, until: int) -> list[Arrival]:
     """Nodes that came online or went offline between two events."""
-    statement = (
-        Arrival.select()
-        .join(nodes, nodes.c.id == events.c.node_id)
-        .where(events.c.seq > after, events.c.seq <= until, events.c.action.in_(_ARRIVALS))
-        .order_by(events.c.seq)
-    )
-    return Arrival.all(connection.execute(statement))
+    which = events.c.seq > after, events.c.seq <= until, events.c.action.in_(_ARRIVALS)
+    return Arrival.fetch(connection, *which, order=events.c.seq)
