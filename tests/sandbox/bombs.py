@@ -82,22 +82,21 @@ def fill(folders):
 
 
 def fill_slowly():
-    """Many files below the size limit of one."""
-    for number in range(1000):
+    """Files below the size limit of one, and in all too few to fill the memory, however late anybody looks."""
+    for number in range(5):
         with open(f"part{number}", "wb") as file:
             file.write(b"x" * (4 << 20))
-        time.sleep(0.02)
+    time.sleep(60)
 
 
 def fill_unlinked():
     """Files without a name, which are not found in the folder."""
     held = []
-    for number in range(200):
+    for number in range(5):
         held.append(os.open(f"part{number}", os.O_CREAT | os.O_WRONLY))
         os.unlink(f"part{number}")
         os.write(held[-1], b"x" * (4 << 20))
-        time.sleep(0.02)
-    time.sleep(30)
+    time.sleep(60)
 
 
 def fill_inodes():
