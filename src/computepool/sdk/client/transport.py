@@ -250,7 +250,8 @@ class Transport:
             raise self.unreachable(error) from error
 
     def unreachable(self, error: Exception) -> HubUnreachable:
-        cause = str(error) or type(error).__name__
+        system = error.strerror if isinstance(error, OSError) else None  # without the number of the error
+        cause = system or str(error) or type(error).__name__
         return HubUnreachable(f"Cannot reach the hub at {self.url}: {cause}.")
 
 
