@@ -58,7 +58,7 @@ def real() -> Iterator[Pool]:
 
 def test_only_the_misbehaving_items_fail(real: Pool, tmp_path: Path) -> None:
     results = list(
-        real.map(misbehaving, range(100), chunksize=50, timeout=2, retries=1, return_exceptions=True, progress=False)
+        real.map(misbehaving, range(100), chunksize=50, timeout=5, retries=1, return_exceptions=True, progress=False)
     )
     bad = {place: result for place, result in enumerate(results) if isinstance(result, JobFailed)}
     assert {place: error.reason for place, error in bad.items()} == ENDS
