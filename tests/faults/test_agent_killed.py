@@ -25,7 +25,7 @@ def kill_busy(pool: RealPool) -> AgentProcess:
     """kill -9 of an agent that runs a job; waits until all its processes have ended."""
     busy = wait_until(
         lambda: [agent for agent in pool.agents if agent.alive and jobs_of(agent, "/bin/sleep")],
-        20,
+        60,
         "an agent runs a job",
     )
     started = descendants(busy[0])

@@ -14,7 +14,7 @@ from tests.faults.load import Load, command, seeded
 pytestmark = pytest.mark.process
 
 CRASHES = 5
-BACK_S = 30.0
+BACK_S = 60.0
 
 
 @pytest.fixture

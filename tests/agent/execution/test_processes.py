@@ -126,7 +126,7 @@ async def test_a_signal_stops_the_agent_cleanly(hub: FakeHub, program: Program, 
     started = time.monotonic()
     code, stderr = await program.end(number)
     assert code == 0, stderr
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40
     ends = {(hub.reports[attempt].outcome, hub.reports[attempt].reason) for attempt in attempts}
     assert ends == {(Outcome.RETURNED, Reason.NODE_DRAINING)}
     assert "Traceback" not in stderr
@@ -142,7 +142,7 @@ async def test_an_agent_stopped_without_a_hub_reports_after_its_next_start(hub: 
     started = time.monotonic()
     code, stderr = await program.end()
     assert code == 0, stderr
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 40
     assert list((program.folder / "outbox").iterdir()), "the reports wait for the next start"
     await hub.start(port)
     await program.start()
