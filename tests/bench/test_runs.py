@@ -15,7 +15,7 @@ from bench.comparison import QUESTIONS
 from bench.ours import LONG_MODULES, MODULES, SIZES, measure
 from bench.table import Figure
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 #: Those that start no agent; hubs and agents of the others are forked, which is quicker.

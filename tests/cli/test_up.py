@@ -22,7 +22,7 @@ import pytest
 from computepool.testing.processes import free_port
 from computepool.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 READY_S = 90
 
@@ -56,7 +56,7 @@ class Up:
         )
         assert self.process.poll() is None, self.printed()
 
-    def pool(self, *arguments: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def pool(self, *arguments: object, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "computepool.cli", *map(str, arguments)],
             env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=self.folder,
@@ -68,7 +68,7 @@ class Up:
     def stop(self, number: int = signal.SIGTERM) -> float:
         start = time.monotonic()
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(60)
         return time.monotonic() - start
 
 
@@ -193,7 +193,7 @@ def test_it_stops_cleanly_and_resumes_with_its_data(up: Up) -> None:
     assert took_s < 25
     assert up.process.returncode == 0, up.printed()
     assert up.printed().endswith("Stopped.\n")
-    wait_until(lambda: not any(child.is_running() for child in children), 20, "the end of all children")
+    wait_until(lambda: not any(child.is_running() for child in children), 60, "the end of all children")
     again = Up.start(up.folder)
     try:
         again.wait_ready()
@@ -204,4 +204,4 @@ def test_it_stops_cleanly_and_resumes_with_its_data(up: Up) -> None:
         children = again.children()
         again.process.kill()  # not even SIGKILL leaves processes behind
         again.process.wait(60)
-    wait_until(lambda: not any(child.is_running() for child in children), 20, "the end of orphans")
+    wait_until(lambda: not any(child.is_running() for child in children), 60, "the end of orphans")

@@ -35,7 +35,6 @@ def kill_busy(pool: RealPool) -> AgentProcess:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(240)
 def test_jobs_of_agents_killed_under_load_run_again(make_pool: MakePool) -> None:
     pool = make_pool(agents=3)
     chance = seeded(3)

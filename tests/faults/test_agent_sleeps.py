@@ -21,7 +21,7 @@ from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import freeze_machine, jobs_of, thaw_machine
 from tests.faults.proxy import ChaosProxy
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 LEASE_S = 6
 #: By step: the request that is on its way at that moment, if any, and the number of such requests.

@@ -41,7 +41,6 @@ def work(steps: int) -> tuple[int, int]:
 work.__module__ = "__main__"  # pickled by value, as a function of a script would be
 
 
-@pytest.mark.timeout(240)
 def test_a_job_outlives_its_nodes_and_all_owners_are_paid(
     make_pool: MakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

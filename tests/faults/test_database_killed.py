@@ -24,7 +24,6 @@ def durable_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.mark.timeout(180)
 def test_a_crash_of_postgresql_loses_nothing(durable_postgres: PostgresServer, make_pool: MakePool) -> None:
     pool = make_pool(durable_postgres.fresh_database(), quiet=False, lease_min_s=6, agents=2)
     hub = pool.hubs[0]

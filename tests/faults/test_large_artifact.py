@@ -53,7 +53,6 @@ def evenly(start: int = 0) -> list[int]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(180)
 def test_a_gigabyte_survives_ten_breaks_each_way_with_flat_memory() -> None:
     with RealPool() as pool:
         hub = pool.start_hub()

@@ -45,7 +45,6 @@ def make_proxy() -> Iterator[Proxies]:
         proxy.close()
 
 
-@pytest.mark.timeout(300)
 def test_requests_whose_replies_are_lost_have_one_effect(make_pool: MakePool, make_proxy: Proxies) -> None:
     pool = make_pool(lease_min_s=6)
     hub = pool.hubs[0]

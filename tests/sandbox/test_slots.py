@@ -288,7 +288,6 @@ print(json.dumps([[r.level.label, r.ok, r.limits, r.reason, dict(r.attacks)] for
 
 @pytest.mark.soak
 @as_root
-@pytest.mark.timeout(180)
 def test_the_agent_of_an_ordinary_user_offers_every_level(ground: Path) -> None:
     """The whole self-test as a user without rights, whose home is closed to all others."""
     modules = {"computepool": computepool.__path__[0], "psutil": psutil.__path__[0], "pynvml.py": pynvml.__file__}

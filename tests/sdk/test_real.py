@@ -14,7 +14,7 @@ from computepool import JobFailed, Pool, connect, job_slice, progress
 from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ class Program:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, json.dumps(config | fields), stderr=asyncio.subprocess.PIPE
         )
-        await until(lambda: len(self.hub.polls) > polls or self._over(), timeout_s=60)
+        await until(lambda: len(self.hub.polls) > polls or self._over())
 
     def _over(self) -> bool:
         return self.process is not None and self.process.returncode is not None

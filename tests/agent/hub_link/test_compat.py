@@ -99,7 +99,7 @@ async def test_an_older_hub_gets_the_digest_of_the_output_in_a_signed_report(
     hub: OlderHub, start_node: StartNode
 ) -> None:
     await start_node()
-    report = await hub.run(command("sh", "-c", "echo one; sleep 3; echo two"), timeout_s=30)
+    report = await hub.run(command("sh", "-c", "echo one; sleep 3; echo two"))
     assert (report.outcome, report.printed_chars) == (Outcome.SUCCEEDED, None)
     assert report.printed == hashlib.sha256(b"one\ntwo\n").hexdigest()
     assert {field.rpartition(".")[2] for field in hub.refused} >= {"seq", "printed_chars"}

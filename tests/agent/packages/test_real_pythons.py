@@ -14,7 +14,7 @@ from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 from tests.agent.python_mirror import Mirror, make_mirror
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 VERSION = "import sys\n\ndef function():\n    return list(sys.version_info[:2])"
 

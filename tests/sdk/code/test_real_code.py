@@ -20,7 +20,7 @@ from computepool.core.jobs.lifecycle import Reason
 from computepool.sdk.files.fetching import fetch_group
 from computepool.testing.processes import RealPool
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 
 ENDS = {11: Reason.SIGNAL, 42: Reason.TIMEOUT, 43: Reason.OUT_OF_MEMORY, 70: Reason.EXCEPTION, 71: Reason.EXCEPTION}
 

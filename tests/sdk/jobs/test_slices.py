@@ -12,7 +12,7 @@ import pytest
 from computepool import Pool
 from computepool.testing.processes import RealPool
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 PART = """
 import sys, computepool
 number, of = computepool.job_slice()
