@@ -56,7 +56,7 @@ def fresh(config: SandboxConfig) -> Iterator[ProcessSandbox]:
 def test_a_slot_is_used_again(fresh: ProcessSandbox) -> None:
     with started(fresh, ["true"]) as job:
         first = job.process.pid
-        assert job.end(20).exit.ok
+        assert job.end().exit.ok
     with started(fresh, ["true"]) as job:
         assert job.process.pid == first
         with started(fresh, ["true"]) as other:
@@ -149,7 +149,7 @@ def test_a_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbo
     with started(sandbox, argv) as job:
         assert eventually(lambda: is_alive(marker, ground))
         os.kill(job.process.pid, signal.SIGKILL)
-        assert job.end(10).exit.status is Status.SANDBOX_ERROR
+        assert job.end().exit.status is Status.SANDBOX_ERROR
         job.process.close()
         assert eventually(lambda: not is_alive(marker, ground))
     assert run(sandbox, ["true"]).exit.ok
@@ -327,7 +327,7 @@ def test_a_job_can_be_cancelled_whose_launcher_just_died(process: ProcessSandbox
         launcher.kill()
         assert eventually(lambda: launcher.status() == psutil.STATUS_ZOMBIE)
         job.process.kill(Status.CANCELLED)
-        assert job.end(60).exit.status is Status.CANCELLED
+        assert job.end().exit.status is Status.CANCELLED
     assert run(process, ["true"]).exit.ok
 
 
