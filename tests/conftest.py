@@ -63,6 +63,13 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
+def durable_postgres() -> Iterator[PostgresServer]:
+    """A server of its own whose commits survive a crash."""
+    with PostgresServer(durable=True) as server:
+        yield server
+
+
+@pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """The address of an empty database of its own, dropped after the test."""
     url = postgres.fresh_database()
