@@ -11,7 +11,7 @@ import itertools
 import json
 import socket
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -484,6 +484,6 @@ async def until(condition: Callable[[], Any], *, timeout_s: float = 120) -> None
 
 
 __all__ = [
-    "CODE", "KID", "OWNER", "STRANGER", "AsyncIterator", "FakeHub", "Outcome", "Reason",
+    "CODE", "KID", "OWNER", "STRANGER", "FakeHub", "Outcome", "Reason",
     "command", "function", "payload", "script", "until",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ def _plant(root: Path, files: dict[str, tuple[bytes, int]]) -> Path:
 
 
 @pytest.mark.soak
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(one=_FILES, other=_FILES, reverse=st.booleans())
 def test_only_equal_content_has_an_equal_digest(
     one: dict[str, tuple[bytes, int]],

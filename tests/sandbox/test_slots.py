@@ -250,7 +250,6 @@ def test_half_removed_cgroups_are_swept(version: type[cgroups.Cgroup], tmp_path:
 
 
 @pytest.mark.soak
-@pytest.mark.anyio
 async def test_an_event_loop_waits_for_several_jobs(sandbox: Sandbox) -> None:
     chosen = Limits(wall_s=0.5, memory_mb=128)
     with started(sandbox, ["sh", "-c", "exit 4"]) as quick, started(sandbox, ["sleep", "60"], limits=chosen) as slow:
@@ -261,7 +260,6 @@ async def test_an_event_loop_waits_for_several_jobs(sandbox: Sandbox) -> None:
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.anyio
 async def test_a_cancelled_wait_leaves_the_loop_clean(process: ProcessSandbox) -> None:
     with started(process, ["sleep", "60"]) as job:
         waiting = asyncio.ensure_future(job.process.finish())

@@ -16,8 +16,6 @@ from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, script
 
-pytestmark = pytest.mark.anyio
-
 LEVELS = ["process", "namespace", "gvisor"]
 _UP = "../../../../../.."
 

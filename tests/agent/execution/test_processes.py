@@ -21,7 +21,7 @@ from tests.agent.execution.test_lanes import alive
 from tests.agent.fake_hub import CODE, FakeHub, Outcome, Reason, command, function, payload, until
 from tests.sandbox.running import has_runsc
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = pytest.mark.process
 
 PROGRAM = """
 import json, sys

@@ -16,8 +16,6 @@ from computepool.protocol.jobs.jobs import RESULT_INLINE_MAX, InputFile, JobSpec
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, script, until
 
-pytestmark = pytest.mark.anyio
-
 LEVELS = ["process", "namespace", "gvisor"]
 
 

@@ -31,8 +31,6 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import CODE, FakeHub, command, function, payload, script, until
 from tests.agent.storage.test_checkpoints import COUNTS, SOON, test_function
 
-pytestmark = pytest.mark.anyio
-
 #: By the paths of the version before, numbers of lists left out.
 UNKNOWN = {
     *("profile.place", "profile.fetches_python", "reports.loads", "running.earlier", "move_to", "stopping"),

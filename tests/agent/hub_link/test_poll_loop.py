@@ -13,8 +13,6 @@ from computepool.core.errors import Unauthenticated
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
 
-pytestmark = pytest.mark.anyio
-
 
 class TestHeartbeats:
     async def test_a_lasting_attempt_is_announced_at_once(self, hub: FakeHub, start_node: StartNode) -> None:

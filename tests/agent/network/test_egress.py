@@ -24,8 +24,6 @@ from computepool.core.network import Address, parse_networks, parse_targets
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import STRANGER, FakeHub, Outcome, Reason, function, payload, script, until
 
-pytestmark = pytest.mark.anyio
-
 BODY = b"answered " * 10_000
 BOXED = sorted(level.label for level in Level if level >= Level.NAMESPACE)
 LOOPBACK = ("127.0.0.0/8",)

@@ -29,8 +29,6 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, script, until
 from tests.sandbox.running import make_sandbox
 
-pytestmark = pytest.mark.anyio
-
 PEP_723 = """#!/usr/bin/env -S uv run --script
 # /// script
 # dependencies = ["six==1.17.0"]

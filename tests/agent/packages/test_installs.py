@@ -21,8 +21,6 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, script, until
 from tests.agent.packages.local_index import Index, indexing, wheel
 
-pytestmark = pytest.mark.anyio
-
 #: The size of a small tree on the disk: a folder, another in it, a file in that.
 BLOCKS = 3 * 4096
 BOXED = sorted(level.label for level in Level if level >= Level.NAMESPACE)

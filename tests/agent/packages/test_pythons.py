@@ -25,7 +25,6 @@ from tests.agent.python_mirror import Mirror, make_mirror
 
 #: Fetching one takes ten seconds, and more on a busy machine.
 FETCH_S = 200
-pytestmark = pytest.mark.anyio
 
 BOXED = sorted(level.label for level in Level if level >= Level.NAMESPACE)
 #: The version of the job's own Python, and of the one that it starts by name.

@@ -29,8 +29,6 @@ from computepool.protocol.sealing import OUTPUT, Seal
 from tests.agent.conftest import QUICK, StartNode, node_with
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
-pytestmark = pytest.mark.anyio
-
 _CLOSE = "import socket, time; socket.socket(fileno=3).shutdown(socket.SHUT_RDWR)"
 
 
