@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from computepool.testing import compiled
@@ -21,11 +21,12 @@ pytest_plugins = ["tests.no_skips", "tests.pyramid"]
 # A run started in the background is deaf to Ctrl-C, and so would be every program it tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline: two busy cores make single examples slow at random. In CI the same examples run every time, so
-# that a red build is about the change under test.
+# Two busy cores make single examples and their generation slow at random. In CI the same examples run every time,
+# so that a red build is about the change under test.
 _examples = DirectoryBasedExampleDatabase(".make/hypothesis")
-settings.register_profile("local", deadline=None, database=_examples)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+_slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("local", _slow, database=_examples)
+settings.register_profile("ci", _slow, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
@@ -59,6 +60,13 @@ def anyio_backend() -> str:
 def postgres() -> Iterator[PostgresServer]:
     """One throwaway server for the whole run (one per xdist worker), started by the first test that asks."""
     with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def durable_postgres() -> Iterator[PostgresServer]:
+    """A server of its own whose commits survive a crash."""
+    with PostgresServer(durable=True) as server:
         yield server
 
 

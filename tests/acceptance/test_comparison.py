@@ -10,7 +10,7 @@ import pytest
 from computepool.cli.options import comparison
 from tests.faults.conftest import MakePool
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 PATIENCE_S = 60.0
 QUORUM = "quorum:2"
@@ -21,7 +21,6 @@ def almost(question: float) -> float:
     return question + len(os.getcwd()) * 1e-9
 
 
-@pytest.mark.soak
 def test_results_that_differ_a_little_are_confirmed(make_pool: MakePool, tmp_path: Path) -> None:
     pool = make_pool("sqlite", signup_grant=10**12)
     for owner in ("olga", "ottokar", "odysseus"):

@@ -17,7 +17,7 @@ import pytest
 from computepool.testing.processes import free_port
 from computepool.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: What each example must print.

@@ -13,7 +13,7 @@ from computepool.testing.processes import AgentProcess
 from tests.faults.conftest import MakePool
 from tests.faults.load import command
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
 def works(client: Pool) -> bool:
@@ -27,7 +27,6 @@ def known(agent: AgentProcess) -> identities.Identity:
     return found
 
 
-@pytest.mark.soak
 def test_jobs_run_on_while_hub_and_node_change_their_keys(make_pool: MakePool) -> None:
     pool = make_pool("sqlite")
     agent = pool.start_agent()

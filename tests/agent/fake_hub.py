@@ -11,7 +11,7 @@ import itertools
 import json
 import socket
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -148,16 +148,16 @@ class FakeHub:
         self._news.set()
         return ids
 
-    async def run(self, spec: JobSpec, payload: Any = None, *, timeout_s: float = 60, **fields: Any) -> Report:
+    async def run(self, spec: JobSpec, payload: Any = None, *, timeout_s: float = 120, **fields: Any) -> Report:
         """One attempt, from its submission to its report."""
         [attempt_id] = self.submit(spec, [payload], **fields)
         return await self.report(attempt_id, timeout_s=timeout_s)
 
-    async def report(self, attempt_id: str, *, timeout_s: float = 60) -> Report:
+    async def report(self, attempt_id: str, *, timeout_s: float = 120) -> Report:
         [report] = await self.reports_of([attempt_id], timeout_s=timeout_s)
         return report
 
-    async def reports_of(self, attempts: Iterable[str], *, timeout_s: float = 60) -> list[Report]:
+    async def reports_of(self, attempts: Iterable[str], *, timeout_s: float = 120) -> list[Report]:
         """The reports of these attempts, in this order, when all have arrived."""
         ids = list(attempts)
         await until(lambda: self.reports.keys() >= set(ids), timeout_s=timeout_s)
@@ -473,7 +473,7 @@ def payload(*args: Any, **kwargs: Any) -> str:
     return base64.b64encode(cloudpickle.dumps((args, kwargs))).decode()
 
 
-async def until(condition: Callable[[], Any], *, timeout_s: float = 60) -> None:
+async def until(condition: Callable[[], Any], *, timeout_s: float = 120) -> None:
     """Wait for `condition`; fails, naming what was waited for, after a deadline."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -484,6 +484,6 @@ async def until(condition: Callable[[], Any], *, timeout_s: float = 60) -> None:
 
 
 __all__ = [
-    "CODE", "KID", "OWNER", "STRANGER", "AsyncIterator", "FakeHub", "Outcome", "Reason",
+    "CODE", "KID", "OWNER", "STRANGER", "FakeHub", "Outcome", "Reason",
     "command", "function", "payload", "script", "until",
 ]  # fmt: skip

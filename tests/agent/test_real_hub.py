@@ -29,7 +29,7 @@ def test_functions_and_scripts_run_at_every_level(real: RealPool, client: Pool, 
     real.start_agent(sandbox=level)
     assert list(client.map(lambda n: n * n, range(300))) == [n * n for n in range(300)]
     with pytest.raises(JobFailed, match="ZeroDivisionError"):
-        client.submit(lambda: 1 / 0).result(30)
+        client.submit(lambda: 1 / 0).result(60)
     source = tmp_path / "job.py"
     source.write_text("import computepool\n(computepool.outputs() / 'a.txt').write_text('made here')\nprint('hi')")
     outcome = client.run(source)

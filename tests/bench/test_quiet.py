@@ -23,7 +23,7 @@ def test_all_waits_together_are_bounded() -> None:
         _, others = patience.wait(chain(repeat(2.0)).__next__)
         assert others == 2.0
     assert patience.left_s == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_our_own_work_does_not_count_as_others() -> None:

@@ -15,14 +15,13 @@ from bench.comparison import QUESTIONS
 from bench.ours import LONG_MODULES, MODULES, SIZES, measure
 from bench.table import Figure
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
 #: Those that start no agent; hubs and agents of the others are forked, which is quicker.
 APART = ("allocation", "nodes")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in (*MODULES, *LONG_MODULES) if name not in APART])
 def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "FRESH", False)
@@ -38,14 +37,12 @@ def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert asked <= {figure.name for figure in figures}
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", APART)
 def test_figures_come_from_a_process_of_their_own(name: str) -> None:
     found = result_of([sys.executable, "-m", "bench.ours", name, "tiny"], limit_s=240)
     assert any(Figure(**figure).target is not None for figure in found["figures"])
 
 
-@pytest.mark.soak
 def test_the_command_prints_the_floors_and_writes_them(tmp_path: Path) -> None:
     asked = ["--quick", "--no-peers", "--patience", "0", "--only", "floors", "--json", str(tmp_path / "found.json")]
     done = subprocess.run([sys.executable, "-m", "bench", *asked], cwd=ROOT, check=True, capture_output=True, text=True)

@@ -97,7 +97,6 @@ def mesh() -> Iterator[Mesh]:
 
 @pytest.mark.soak
 @pytest.mark.process
-@pytest.mark.timeout(240)
 def test_three_hosts_join_a_fourth_is_refused_and_all_stop_cleanly(mesh: Mesh) -> None:
     port = free_port()
     small = ("--mesh-version", "analysis", "--cores", "1", "--ram", "1GB", "--sandbox", "process")

@@ -23,7 +23,7 @@ from computepool.testing.node import NodeDouble
 from computepool.testing.processes import RealPool
 from tests.cli.conftest import Run, reply
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.process
 GRANT = 50 * CREDIT
 
 

@@ -51,7 +51,7 @@ def test_an_absent_hub_is_reported_within_the_timeout(run: Run, tmp_path: Path, 
     file.write_text("1")
     begun = time.monotonic()
     done = run(*arguments, *([file] if "put" in arguments else []))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     assert (done.code, "Cannot reach the hub" in done.err) == (3, True)
 
 

@@ -11,11 +11,10 @@ from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 from tests.cli.conftest import Run, reply, sign_in
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 SOON_S = 60.0
 
 
-@pytest.mark.soak
 def test_a_machine_joins_runs_jobs_and_appears_in_the_events(run: Run) -> None:
     with RealPool() as real:
         real.start_hub()

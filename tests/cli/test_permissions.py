@@ -14,7 +14,7 @@ from computepool.testing.waiting import wait_until
 from tests.cli.conftest import Run, reply, sign_in
 from tests.sdk.http_server import QuietHandler, serving
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 SOON_S = 60.0
 BODY = b"from outside"
 
@@ -31,7 +31,6 @@ print(urllib.request.urlopen(f"http://{sys.argv[1]}/").read().decode())
 """
 
 
-@pytest.mark.soak
 def test_a_job_reaches_its_host_if_the_owner_allows_it(run: Run, tmp_path: Path) -> None:
     script = tmp_path / "fetch.py"
     script.write_text(FETCH)

@@ -15,7 +15,7 @@ from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
 from tests.faults.load import command
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 LEASE_S = 5
 #: 15 s after a lease of 60, at the tests' scale; and a few more, because the machine may be busy.
@@ -28,7 +28,6 @@ def by_attempt(first: str, second: str) -> JobSpec:
     return command("/bin/sh", "-c", script, cores=0.1)
 
 
-@pytest.mark.soak
 def test_an_agent_frozen_past_its_lease_loses_its_jobs_and_late_reports_are_judged(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=LEASE_S, self_fence_s=2)
     sleeper, other = pool.start_agent(name="sleeper"), pool.start_agent(name="other")
@@ -82,7 +81,6 @@ def test_an_agent_frozen_past_its_lease_loses_its_jobs_and_late_reports_are_judg
         assert jobs.wait(jobs.submit(again).job_ids[0], timeout=60).state is JobState.SUCCEEDED
 
 
-@pytest.mark.soak
 def test_an_agent_frozen_for_less_than_its_lease_loses_nothing(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=10)
     agent = pool.start_agent()

@@ -25,7 +25,7 @@ def kill_busy(pool: RealPool) -> AgentProcess:
     """kill -9 of an agent that runs a job; waits until all its processes have ended."""
     busy = wait_until(
         lambda: [agent for agent in pool.agents if agent.alive and jobs_of(agent, "/bin/sleep")],
-        20,
+        60,
         "an agent runs a job",
     )
     started = descendants(busy[0])
@@ -35,7 +35,6 @@ def kill_busy(pool: RealPool) -> AgentProcess:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(240)
 def test_jobs_of_agents_killed_under_load_run_again(make_pool: MakePool) -> None:
     pool = make_pool(agents=3)
     chance = seeded(3)

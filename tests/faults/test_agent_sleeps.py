@@ -21,7 +21,7 @@ from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import freeze_machine, jobs_of, thaw_machine
 from tests.faults.proxy import ChaosProxy
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 LEASE_S = 6
 #: By step: the request that is on its way at that moment, if any, and the number of such requests.
@@ -213,7 +213,6 @@ def wait_for_first_tries(client: Pool, futures: list[JobFuture], *, reported: bo
     wait_until(are_over, 90, "the nodes have reported" if reported else "the leases have run out")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("frozen", ["machine", "agent", "replaced"])
 def test_results_arrive_whole_or_the_job_runs_again(
     pool: RealPool, make_sleeper: MakeSleeper, tmp_path: Path, frozen: str
@@ -261,7 +260,6 @@ def _check_home(client: Pool, home: Sleeper, group_id: str, *, files: int, aslee
     assert len(made) == files
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("request_held", ["PUT /api/v1/artifacts/", "POST /api/v1/checkpoint"])
 def test_a_checkpoint_is_whole_or_absent(pool: RealPool, make_sleeper: MakeSleeper, request_held: str) -> None:
     sleeper = make_sleeper(pool, "saving", limits=replace(FAST_AGENT, checkpoint_gap_s=0.05))

@@ -41,11 +41,11 @@ def work(steps: int) -> tuple[int, int]:
 work.__module__ = "__main__"  # pickled by value, as a function of a script would be
 
 
-@pytest.mark.timeout(120)
 def test_a_job_outlives_its_nodes_and_all_owners_are_paid(
     make_pool: MakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = make_pool(verify="none", checkpoint_gap_s=0.01, lease_min_s=6, self_fence_s=1)
+    # The test waits for the end of one lease; a shorter one may also end while the machine is busy.
+    pool = make_pool(verify="none", checkpoint_gap_s=0.01, lease_min_s=15, self_fence_s=1)
     sam = pool.account("sam", "submitter")
     owners = [pool.account(name, "provider") for name in ("ann", "ben", "cat")]
     limits = replace(FAST_AGENT, checkpoint_gap_s=0.1)

@@ -71,7 +71,7 @@ class Repeater:
             await self._revive(crash_at=f"{point}:{before + commit}")
             with pytest.raises(httpx2.TransportError):
                 await action()
-            assert await asyncio.to_thread(self.hub.wait, 10) == 137, self.hub.log
+            assert await asyncio.to_thread(self.hub.wait, 60) == 137, self.hub.log
 
     async def _revive(self, crash_at: str = "") -> None:
         self.hub.kill()
@@ -115,7 +115,7 @@ async def trade(pool: RealPool) -> AsyncIterator[Trade]:
 
     def client(key: str = "") -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        clients.append(httpx2.AsyncClient(base_url=f"{hub.url}/api/v1", headers=headers, timeout=20))
+        clients.append(httpx2.AsyncClient(base_url=f"{hub.url}/api/v1", headers=headers, timeout=60))
         return clients[-1]
 
     admin, ids, people = client(pool.admin_key), {}, {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from computepool.testing.postgres import PostgresServer
@@ -14,17 +12,9 @@ from tests.faults.load import Load, command, seeded
 pytestmark = pytest.mark.process
 
 CRASHES = 5
-BACK_S = 30.0
+BACK_S = 60.0
 
 
-@pytest.fixture
-def durable_postgres() -> Iterator[PostgresServer]:
-    """Of its own: the shared one is not made to survive a crash."""
-    with PostgresServer(durable=True) as server:
-        yield server
-
-
-@pytest.mark.timeout(180)
 def test_a_crash_of_postgresql_loses_nothing(durable_postgres: PostgresServer, make_pool: MakePool) -> None:
     pool = make_pool(durable_postgres.fresh_database(), quiet=False, lease_min_s=6, agents=2)
     hub = pool.hubs[0]

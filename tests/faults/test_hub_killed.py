@@ -19,7 +19,6 @@ ITEMS = 100_000
 KILLED_AFTER = (500, 20_000, 70_000)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("database", "kills"), KILLS.items())
 def test_a_hub_killed_under_load_loses_nothing(make_pool: MakePool, database: str, kills: int) -> None:
     pool = make_pool(database, agents=2)
@@ -38,7 +37,6 @@ def test_a_hub_killed_under_load_loses_nothing(make_pool: MakePool, database: st
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(180)
 def test_a_map_of_a_hundred_thousand_items_survives_kills(make_pool: MakePool) -> None:
     pool = make_pool("sqlite")
     hub = pool.hubs[0]
@@ -57,7 +55,6 @@ def test_a_map_of_a_hundred_thousand_items_survives_kills(make_pool: MakePool) -
     assert len(jobs) < ITEMS / 10
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("database", "kills"), PAID_KILLS.items())
 def test_a_hub_killed_under_load_pays_for_every_job_once(make_pool: MakePool, database: str, kills: int) -> None:
     """Agents of the admin work for another account's money, which matures while hubs die."""

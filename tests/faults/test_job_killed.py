@@ -63,7 +63,7 @@ def test_killed_commands_fail_by_the_signal_or_run_again(make_pool: MakePool, sa
     given_up = [jobs.submit(hang).job_ids[0] for _ in range(AT_ONCE)]
     retried = [jobs.submit(once, retries=1).job_ids[0] for _ in range(AT_ONCE)]
     victims = wait_until(
-        lambda: len(found := jobs_of(agent, "/bin/sleep", "300")) == 2 * AT_ONCE and found, 20, "all jobs run"
+        lambda: len(found := jobs_of(agent, "/bin/sleep", "300")) == 2 * AT_ONCE and found, 60, "all jobs run"
     )
     for victim in victims:
         victim.kill()

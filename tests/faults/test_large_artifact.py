@@ -13,7 +13,7 @@ import pytest
 from computepool.testing.processes import RealPool
 from tests.faults.proxy import ChaosProxy
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 MB = 1024 * 1024
 SIZE_MB = 1024
@@ -52,8 +52,6 @@ def evenly(start: int = 0) -> list[int]:
     return [start + (number + 1) * SIZE_MB * MB // (BREAKS + 1) for number in range(BREAKS)]
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(180)
 def test_a_gigabyte_survives_ten_breaks_each_way_with_flat_memory() -> None:
     with RealPool() as pool:
         hub = pool.start_hub()

@@ -45,7 +45,6 @@ def make_proxy() -> Iterator[Proxies]:
         proxy.close()
 
 
-@pytest.mark.timeout(180)
 def test_requests_whose_replies_are_lost_have_one_effect(make_pool: MakePool, make_proxy: Proxies) -> None:
     pool = make_pool(lease_min_s=6)
     hub = pool.hubs[0]
@@ -54,23 +53,23 @@ def test_requests_whose_replies_are_lost_have_one_effect(make_pool: MakePool, ma
         pool.start_agent(url=before_agents.url)
 
     def enough() -> bool:
+        """Which faults come, and when, is random: so it goes on until each kind that matters has come."""
+        watched = ((before_hub, "/api/v1/jobs", FAULTS), (before_agents, "/api/v1/complete", FAULTS // 2))
         return (
-            before_hub.count("/api/v1/jobs") >= FAULTS
-            and before_agents.count("/api/v1/complete") >= FAULTS // 2
+            all(proxy.count(path) >= faults for proxy, path, faults in watched)
+            and all(proxy.count(path, *UNHEARD) >= FAULTS // 5 for proxy, path, _ in watched)
+            and all(proxy.count(path, Fault.LOSE_REQUEST) for proxy, path, _ in watched)
             and before_agents.count() >= FAULTS
+            and before_agents.count("/api/v1/next", *UNHEARD) > 0
         )
 
     specs = [command("/bin/true"), command("/bin/sleep", "0.1"), command("/bin/echo", "x")]
     with Load(pool.client(before_hub.url), specs, pause_s=0.01) as load:
         before_hub.rate, before_agents.rate = 0.4, 0.3
-        wait_until(lambda: load.errors or enough(), 90, "enough went wrong")
+        wait_until(lambda: load.errors or enough(), 150, "enough went wrong")
         before_hub.heal()
         before_agents.heal()
     load.check_exactly_once()
-    for proxy, path in ((before_hub, "/api/v1/jobs"), (before_agents, "/api/v1/complete")):
-        assert proxy.count(path, *UNHEARD) >= FAULTS // 5
-        assert proxy.count(path, Fault.LOSE_REQUEST) > 0
-    assert before_agents.count("/api/v1/next", *UNHEARD) > 0
 
 
 @pytest.mark.soak

@@ -49,7 +49,7 @@ class Stream:
     async def start(self) -> None:
         self.status = (await asyncio.wait_for(self._sent.get(), 60))["status"]
 
-    async def event(self, timeout_s: float = 10, *, alive: bool = False) -> dict[str, str] | None:
+    async def event(self, timeout_s: float = 60, *, alive: bool = False) -> dict[str, str] | None:
         """The fields of the next event, or None at the end of the stream. With `alive`, keep-alives count as events."""
         async with asyncio.timeout(timeout_s):
             while "\n\n" not in self._text:

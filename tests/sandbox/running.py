@@ -24,7 +24,7 @@ from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.supervise import Process
 from computepool.core.isolation import Level
 
-LIMITS = Limits(memory_mb=256, pids=32, cpus=2, wall_s=20, disk_mb=64, tmp_mb=16, open_files=256)
+LIMITS = Limits(memory_mb=256, pids=32, cpus=2, wall_s=60, disk_mb=64, tmp_mb=16, open_files=256)
 SCRIPTS = [Path(__file__).with_name(name) for name in ("hostile.py", "bombs.py")]
 _names = itertools.count()
 
@@ -57,7 +57,7 @@ class Job:
         out, err = (stream.read(1 << 20).decode(errors="replace") for stream in self.streams)
         return out, err
 
-    def end(self, timeout_s: float = 20) -> Outcome:
+    def end(self, timeout_s: float = 120) -> Outcome:
         ended = self.process.wait(timeout_s)
         assert ended is not None, "the job did not end"
         return Outcome(ended, *self.read())
@@ -97,7 +97,7 @@ def started(
 
 def run(sandbox: Sandbox, argv: Sequence[str], **options: Any) -> Outcome:
     with started(sandbox, argv, **options) as job:
-        return job.end(60)
+        return job.end()
 
 
 def run_python(sandbox: Sandbox, code: str, **options: Any) -> Outcome:
@@ -115,7 +115,7 @@ def started_attack(
 
 def attack(sandbox: Sandbox, name: str, *arguments: object, **options: Any) -> Outcome:
     with started_attack(sandbox, name, *arguments, **options) as job:
-        return job.end(60)
+        return job.end()
 
 
 def stage_hostile(workdir: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_job_gets_its_share_of_a_cpu(sandbox: Sandbox) -> None:
         used = job.process.usage()
         assert used.cpu_ms < 0.25 * used.wall_ms + 200
         job.process.kill()
-        assert job.end(60).exit.status is Status.CANCELLED
+        assert job.end().exit.status is Status.CANCELLED
 
 
 @pytest.mark.parametrize("status", [Status.CANCELLED, Status.OUTPUT_LIMIT])
@@ -163,7 +163,7 @@ def test_a_kill_ends_a_job_that_ignores_signals(sandbox: Sandbox, status: Status
     with started_attack(sandbox, "ignore_signals") as job:
         assert eventually(lambda: "ready" in job.read()[0])
         job.process.kill(status)
-        ended = job.end(60).exit
+        ended = job.end().exit
         assert (ended.status, ended.code) == (status, 9)
 
 
@@ -171,7 +171,7 @@ def test_a_kill_right_after_the_start_is_not_lost(sandbox: Sandbox) -> None:
     for _ in range(5):
         with started(sandbox, ["sleep", "60"]) as job:
             job.process.kill()
-            assert job.end(10).exit.status is Status.CANCELLED
+            assert job.end().exit.status is Status.CANCELLED
 
 
 def test_closing_a_running_job_ends_it(sandbox: Sandbox, ground: Path) -> None:

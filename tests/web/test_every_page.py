@@ -40,7 +40,6 @@ _HEADINGS = """() => {
 }"""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_every_page_is_accessible_and_does_not_shift(web: Web, open_page: OpenPage, *, width: int, dark: bool) -> None:
     page = open_page("admin", width=width, dark=dark)
@@ -59,7 +58,6 @@ def test_every_page_is_accessible_and_does_not_shift(web: Web, open_page: OpenPa
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", ["/", "/nodes/?show=all", "/market/"])
 def test_no_column_is_cut_off(web: Web, open_page: OpenPage, path: str) -> None:
     page = open_page("admin", width=1600)
@@ -82,7 +80,6 @@ _CUT = """words => [...document.querySelectorAll('[role=table] :is([role=cell], 
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", [1280, 1440, 1600])
 def test_no_heading_time_or_level_is_cut_off(web: Web, open_page: OpenPage, width: int) -> None:
     page = open_page("admin", width=width)

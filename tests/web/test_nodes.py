@@ -62,7 +62,6 @@ def is_done(page: Page, *names: str) -> None:
         expect(step(page, name)).to_have_attribute("data-state", "done", timeout=JOINED_MS)
 
 
-@pytest.mark.timeout(300)
 def test_a_machine_joins_with_the_code_of_the_page(web: Web, provider_page: Page) -> None:
     page = provider_page
     page.goto(f"{web.url}/nodes/")

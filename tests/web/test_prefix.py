@@ -20,7 +20,6 @@ from tests.web.test_every_page import PAGES
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("strip", [False, True])
 def test_the_hub_works_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
     with PrefixProxy("/team/pool", strip=strip) as proxy, RealPool(public_url=proxy.url) as real:

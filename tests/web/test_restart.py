@@ -13,7 +13,6 @@ from tests.web.conftest import Allow, Web
 
 #: Console messages about requests that a dead hub did not answer.
 _AWAY = r"net::ERR_|status of 50"
-pytestmark = pytest.mark.timeout(120)
 
 
 def _loaded(page: Page, url: str) -> None:

@@ -107,7 +107,6 @@ def _made(client: httpx2.Client, path: str, body: dict[str, Any]) -> Any:
     return answer.json()
 
 
-@pytest.mark.timeout(300)
 def test_strangers_texts_stay_texts(web: Web, open_page: OpenPage, planted: dict[str, list[str]]) -> None:
     page = open_page("admin")
     page.add_init_script(_HIT)

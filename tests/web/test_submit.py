@@ -58,7 +58,6 @@ def ended(pool: Pool, job_id: str, timeout_s: float = 90) -> JobDetail:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_every_template_runs_or_says_what_it_waits_for(web: Web, submitter_page: Page) -> None:
     pool, made = web.submitter, {}
     for title in (*RUNNING, "GPU check"):
@@ -127,7 +126,6 @@ def fill_command(page: Page, folder: Path, after: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("fill_in", [fill_script, fill_command])
 def test_the_equivalent_commands_submit_what_the_form_does(
     web: Web, submitter_page: Page, tmp_path: Path, fill_in: Any
@@ -233,7 +231,6 @@ def test_a_lost_answer_and_a_double_click_make_one_job(web: Web, page: Page, all
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
     web: Web, open_page: OpenPage, allow: Allow, tmp_path: Path
 ) -> None:

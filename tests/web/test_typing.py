@@ -10,6 +10,8 @@ from playwright.sync_api import Page, expect
 from tests.web.browsing import settled
 from tests.web.conftest import OpenPage, Web
 
+pytestmark = pytest.mark.soak
+
 #: As on a page over plain HTTP.
 _NO_CLIPBOARD = """
 window.__clipboard = navigator.clipboard;
@@ -17,7 +19,6 @@ Object.defineProperty(navigator, 'clipboard', {value: undefined});
 """
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("path", ["nodes/?tab=all", "groups/", "jobs/", "mesh"])
 def test_a_search_is_cleared_with_the_filters(web: Web, page: Page, path: str) -> None:
     page.goto(f"{web.url}/{'' if path == 'mesh' else path}")
@@ -32,7 +33,6 @@ def test_a_search_is_cleared_with_the_filters(web: Web, page: Page, path: str) -
     expect(page).to_have_url(re.compile("q=yyy"))
 
 
-@pytest.mark.soak
 def test_no_choice_is_lost_that_is_faster_than_react(web: Web, page: Page) -> None:
     page.goto(f"{web.url}/jobs/")
     settled(page)
@@ -54,7 +54,6 @@ def test_no_choice_is_lost_that_is_faster_than_react(web: Web, page: Page) -> No
     expect(choice).to_have_value("")
 
 
-@pytest.mark.soak
 def test_a_search_survives_slow_typing(web: Web, admin_page: Page) -> None:
     admin_page.goto(f"{web.url}/audit/")
     settled(admin_page)
@@ -66,7 +65,6 @@ def test_a_search_survives_slow_typing(web: Web, admin_page: Page) -> None:
     expect(admin_page).to_have_url(re.compile(r"q=disk(\+|%20)full"))
 
 
-@pytest.mark.soak
 def test_a_year_is_typed_digit_by_digit(web: Web, admin_page: Page) -> None:
     admin_page.goto(f"{web.url}/audit/?time=between&from=1714557600000")
     settled(admin_page)
@@ -80,7 +78,6 @@ def test_a_year_is_typed_digit_by_digit(web: Web, admin_page: Page) -> None:
     expect(admin_page).to_have_url(re.compile(r"from=17776\d{8}"))
 
 
-@pytest.mark.soak
 def test_new_events_appear_after_a_filter_was_cleared(web: Web, admin_page: Page) -> None:
     page = admin_page
     page.goto(f"{web.url}/audit/")
@@ -96,7 +93,6 @@ def test_new_events_appear_after_a_filter_was_cleared(web: Web, admin_page: Page
     expect(table.get_by_role("row", name="heard-afterwards").first).to_be_visible()
 
 
-@pytest.mark.soak
 def test_a_secret_is_copied_without_the_clipboard_api(web: Web, open_page: OpenPage) -> None:
     page = open_page("provider", clipboard=True)
     page.add_init_script(_NO_CLIPBOARD)

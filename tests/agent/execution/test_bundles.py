@@ -16,8 +16,6 @@ from computepool.sdk.code.functions import pickle_arguments
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, until
 
-pytestmark = pytest.mark.anyio
-
 
 def bundle(*items: Any) -> str:
     return base64.b64encode(bundles.pack([pickle_arguments((item,), {}) for item in items])).decode()

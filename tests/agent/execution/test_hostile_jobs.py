@@ -16,8 +16,6 @@ from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, script
 
-pytestmark = pytest.mark.anyio
-
 LEVELS = ["process", "namespace", "gvisor"]
 _UP = "../../../../../.."
 
@@ -118,7 +116,7 @@ async def test_a_broken_spec_is_never_the_nodes_fault(hub: FakeHub, start_node: 
     sent = {}
     for name, spec in (BROKEN | FINE).items():
         [sent[name]] = hub.submit(spec, [payload(-1)] if spec.kind is JobKind.FUNCTION else None)
-    ends = dict(zip(sent, await hub.reports_of(sent.values(), timeout_s=120), strict=True))
+    ends = dict(zip(sent, await hub.reports_of(sent.values()), strict=True))
     assert {name: end.error for name, end in ends.items() if end.reason in NODE_FAULTS} == {}
     assert {name: ends[name].error for name in BROKEN if ends[name].outcome is Outcome.SUCCEEDED} == {}
     assert ends["PATH"].outcome is Outcome.SUCCEEDED, ends["PATH"].error

@@ -82,9 +82,9 @@ async def test_unanswered_calls_of_jobs_do_not_block_the_agents_own_requests(
     await start_node(level="namespace", limits=limits)
     hub.calls_answered.clear()
     ids = [hub.submit(command("sh", "-c", MANY))[0] for _ in range(2)]
-    await until(lambda: len(hub.calls) == 2, timeout_s=30)
+    await until(lambda: len(hub.calls) == 2)
     before = hub.requests["/next"]
-    await until(lambda: hub.requests["/next"] > before + 1, timeout_s=30)
+    await until(lambda: hub.requests["/next"] > before + 1)
     assert len(hub.calls) == 2, "the others wait on the node"
     hub.calls_answered.set()
     assert {report.outcome for report in await hub.reports_of(ids)} == {Outcome.SUCCEEDED}

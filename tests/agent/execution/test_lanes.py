@@ -21,8 +21,6 @@ from computepool.protocol.nodes.nodes import Grant, NextReply
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, script, until
 
-pytestmark = pytest.mark.anyio
-
 #: For a shell: waits for a file.
 WAIT = "while [ ! -e {} ]; do sleep 0.01; done"
 

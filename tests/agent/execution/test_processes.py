@@ -21,7 +21,7 @@ from tests.agent.execution.test_lanes import alive
 from tests.agent.fake_hub import CODE, FakeHub, Outcome, Reason, command, function, payload, until
 from tests.sandbox.running import has_runsc
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = pytest.mark.process
 
 PROGRAM = """
 import json, sys
@@ -50,7 +50,7 @@ class Program:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, json.dumps(config | fields), stderr=asyncio.subprocess.PIPE
         )
-        await until(lambda: len(self.hub.polls) > polls or self._over(), timeout_s=60)
+        await until(lambda: len(self.hub.polls) > polls or self._over())
 
     def _over(self) -> bool:
         return self.process is not None and self.process.returncode is not None
@@ -126,7 +126,7 @@ async def test_a_signal_stops_the_agent_cleanly(hub: FakeHub, program: Program, 
     started = time.monotonic()
     code, stderr = await program.end(number)
     assert code == 0, stderr
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40
     ends = {(hub.reports[attempt].outcome, hub.reports[attempt].reason) for attempt in attempts}
     assert ends == {(Outcome.RETURNED, Reason.NODE_DRAINING)}
     assert "Traceback" not in stderr
@@ -142,7 +142,7 @@ async def test_an_agent_stopped_without_a_hub_reports_after_its_next_start(hub: 
     started = time.monotonic()
     code, stderr = await program.end()
     assert code == 0, stderr
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 40
     assert list((program.folder / "outbox").iterdir()), "the reports wait for the next start"
     await hub.start(port)
     await program.start()

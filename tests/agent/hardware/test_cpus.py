@@ -88,7 +88,7 @@ class Reservations(RuleBasedStateMachine):
 
 
 TestReservations = Reservations.TestCase
-TestReservations.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestReservations.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 def test_idle_ids_are_lent_after_a_while_and_taken_back_at_once() -> None:
@@ -193,7 +193,6 @@ def last_report(hub: FakeHub, attempt: str) -> RunningAttempt | None:
 
 @pytest.mark.soak
 @two_cpus
-@pytest.mark.anyio
 async def test_jobs_have_cpus_of_their_own(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node(level="namespace", elastic=False)
     watching = [*hub.submit(script(WATCH)), *hub.submit(script(WATCH))]
@@ -214,7 +213,6 @@ async def test_jobs_have_cpus_of_their_own(hub: FakeHub, start_node: StartNode) 
 
 @pytest.mark.soak
 @two_cpus
-@pytest.mark.anyio
 async def test_functions_know_their_cpus_and_number_of_threads(hub: FakeHub, start_node: StartNode) -> None:
     def look() -> tuple[list[int], str | None]:
         return sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS")
@@ -232,7 +230,6 @@ async def test_functions_know_their_cpus_and_number_of_threads(hub: FakeHub, sta
 
 @pytest.mark.soak
 @two_cpus
-@pytest.mark.anyio
 async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
     hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +254,6 @@ async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
 
 @pytest.mark.soak
 @two_cpus
-@pytest.mark.anyio
 async def test_strangers_get_no_idle_cpus(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node(level="namespace")
     (stranger,) = hub.submit(script(WATCH), account=STRANGER)

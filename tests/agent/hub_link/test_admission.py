@@ -18,8 +18,6 @@ from computepool.protocol.nodes.nodes import NextReply
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import STRANGER, FakeHub, Outcome, Reason, command, until
 
-pytestmark = pytest.mark.anyio
-
 Forge = Callable[[FakeHub, NextReply], NextReply]
 
 

@@ -31,8 +31,6 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import CODE, FakeHub, command, function, payload, script, until
 from tests.agent.storage.test_checkpoints import COUNTS, SOON, test_function
 
-pytestmark = pytest.mark.anyio
-
 #: By the paths of the version before, numbers of lists left out.
 UNKNOWN = {
     *("profile.place", "profile.fetches_python", "reports.loads", "running.earlier", "move_to", "stopping"),
@@ -99,7 +97,7 @@ async def test_an_older_hub_gets_the_digest_of_the_output_in_a_signed_report(
     hub: OlderHub, start_node: StartNode
 ) -> None:
     await start_node()
-    report = await hub.run(command("sh", "-c", "echo one; sleep 3; echo two"), timeout_s=30)
+    report = await hub.run(command("sh", "-c", "echo one; sleep 3; echo two"))
     assert (report.outcome, report.printed_chars) == (Outcome.SUCCEEDED, None)
     assert report.printed == hashlib.sha256(b"one\ntwo\n").hexdigest()
     assert {field.rpartition(".")[2] for field in hub.refused} >= {"seq", "printed_chars"}

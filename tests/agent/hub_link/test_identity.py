@@ -19,8 +19,6 @@ from computepool.protocol.nodes.nodes import Profile, StatedPlace
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import CODE, KID, OWNER, FakeHub
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Profile:

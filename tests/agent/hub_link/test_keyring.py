@@ -18,8 +18,6 @@ from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, r
 from computepool.protocol.nodes.nodes import RekeyReply, RekeyRequest
 from computepool.protocol.tokens import JobToken, b64, is_signed_by, public_key, public_text, sign_job_token
 
-pytestmark = pytest.mark.anyio
-
 
 class Chain:
     """The successive keys of a hub."""

@@ -34,8 +34,6 @@ from tests.agent.fake_hub import (
     until,
 )
 
-pytestmark = pytest.mark.anyio
-
 HTML = {"content-type": "text/html"}
 PAGE = b"<html><body>Please sign in to this network</body></html>"
 DAMAGED = gzip.compress(b'{"answers": []}')[:-6] + b"\xff" * 6

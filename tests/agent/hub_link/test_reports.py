@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.context import Node
@@ -18,8 +16,6 @@ from computepool.core.jobs.lifecycle import Outcome, Reason, Verdict
 from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, LogsRequest, LogText, Report, ReportAnswer
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import Ed25519PrivateKey, until
-
-pytestmark = pytest.mark.anyio
 
 IDENTITY = Identity(key=Ed25519PrivateKey.generate(), node_id="n", owner="o", hub_keys={}, hub_url="")
 

@@ -16,8 +16,6 @@ from computepool.testing.waiting import wait_until
 from tests.agent.conftest import Node, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
 
-pytestmark = pytest.mark.anyio
-
 WAITING = 'echo one > outputs/one; until test -e "$0"; do sleep 0.01; done; echo two > outputs/two'
 
 

@@ -24,8 +24,6 @@ from computepool.core.network import Address, parse_networks, parse_targets
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import STRANGER, FakeHub, Outcome, Reason, function, payload, script, until
 
-pytestmark = pytest.mark.anyio
-
 BODY = b"answered " * 10_000
 BOXED = sorted(level.label for level in Level if level >= Level.NAMESPACE)
 LOOPBACK = ("127.0.0.0/8",)
@@ -376,7 +374,7 @@ class TestJobs:
         async with hosting() as other:
             listed, unlisted = host.address, other.address
             spec = script(TRIES, listed, unlisted, net=[listed], env=PROXY_LOOPBACK)
-            report = await hub.run(spec, account=STRANGER, timeout_s=40)
+            report = await hub.run(spec, account=STRANGER)
             assert report.outcome is Outcome.SUCCEEDED, (report, hub.log_texts[report.attempt_id])
             found = json.loads(hub.log_texts[report.attempt_id]["stdout"])
             assert (found["allowed"], found["sent"]) == (len(BODY), len(BODY))
@@ -402,7 +400,7 @@ class TestJobs:
             "group": "#!/bin/sh\ntrap '' TERM; kill -TERM 0; echo alive",
         }
         attempts = {word: hub.submit(script(source, net=net))[0] for word, source in scripts.items()}
-        await until(lambda: len(hub.reports) == len(scripts), timeout_s=40)
+        await until(lambda: len(hub.reports) == len(scripts))
         reports = {word: hub.reports[attempt] for word, attempt in attempts.items()}
         assert (reports["exit"].exit_code, reports["exit"].error) == (3, "exit code 3: err")
         assert hub.log_texts[attempts["exit"]] == {"stdout": "out\n", "stderr": "err\n"}
@@ -419,13 +417,13 @@ class TestJobs:
         listed = function(fetching(), net=[host.address], env=PROXY_LOOPBACK)
         attempts = hub.submit(listed, [payload(url)] * 2)
         for attempt in attempts:
-            report = await hub.report(attempt, timeout_s=40)
+            report = await hub.report(attempt)
             assert report.result == str(len(BODY)), report
             assert report.usage is not None
             assert report.usage.net_in_bytes >= len(BODY)
         (alone,) = hub.submit(function(fetching(), env=PROXY_LOOPBACK), [payload(url)])
         (elsewhere,) = hub.submit(function(fetching(), net=["site.test:80"], env=PROXY_LOOPBACK), [payload(url)])
-        await until(lambda: len(hub.reports) == 4, timeout_s=40)
+        await until(lambda: len(hub.reports) == 4)
         assert re.search("Connection refused|unreachable", hub.reports[alone].error)
         assert "403" in (hub.reports[elsewhere].error or "")
         assert host.connections == 2

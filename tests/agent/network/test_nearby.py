@@ -64,7 +64,6 @@ def test_a_hub_that_names_many_addresses_does_not_fill_the_memory() -> None:
     assert ipaddress.ip_network("8.0.3.231/32") in near.networks(), "the latest are kept"
 
 
-@pytest.mark.anyio
 async def test_a_node_learns_its_address_of_each_family_from_the_hub(
     hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

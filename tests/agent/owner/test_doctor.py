@@ -17,8 +17,6 @@ from computepool.agent.owner.doctor import DoctorCheck, Health
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import FakeHub
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def config(data_dir: Path, ground: Path, runtime: object) -> AgentConfig:

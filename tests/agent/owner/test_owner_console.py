@@ -18,7 +18,6 @@ from computepool.protocol.jobs.jobs import InputFile
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, command, function, payload, script, until
 
-pytestmark = pytest.mark.anyio
 LINES = dataclasses.replace(QUICK, console_lines_max=5, console_window_s=0.5)
 
 

@@ -20,8 +20,6 @@ from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, Outcome, Reason, command, function, script, until
 
-pytestmark = pytest.mark.anyio
-
 NO_MINING = NodeRules(deny_labels=["mining"], minutes_max=60, network=False).body()
 SMALL = NodeRules(ram_mb_max=1_000).body()
 MINING = script("print(1)", labels=["mining"])

@@ -29,8 +29,6 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, script, until
 from tests.sandbox.running import make_sandbox
 
-pytestmark = pytest.mark.anyio
-
 PEP_723 = """#!/usr/bin/env -S uv run --script
 # /// script
 # dependencies = ["six==1.17.0"]
@@ -50,7 +48,7 @@ async def test_scripts_and_functions_get_their_packages(hub: FakeHub, start_node
     await start_node(level=level)
     (first,) = hub.submit(script(PEP_723))
     (second,) = hub.submit(function(version, dependencies=["six==1.17.0"]), [payload()])
-    await until(lambda: len(hub.reports) == 2, timeout_s=60)
+    await until(lambda: len(hub.reports) == 2)
     assert hub.log_texts[first]["stdout"] == "1.17.0\n", hub.reports[first].error
     assert hub.reports[second].result == '"1.17.0"', hub.reports[second].error
 
@@ -60,12 +58,12 @@ async def test_the_log_mentions_an_installation(hub: FakeHub, start_node: StartN
     """On standard error, which is not compared between nodes, and only if something is installed."""
     await start_node()
     note = "[Installing packages (six)]\n"
-    first = await hub.run(script(PEP_723), timeout_s=60)
-    warm = await hub.run(script(PEP_723), timeout_s=60)
+    first = await hub.run(script(PEP_723))
+    warm = await hub.run(script(PEP_723))
     assert hub.log_texts[first.attempt_id] == {"stdout": "1.17.0\n", "stderr": note}
     assert hub.log_texts[warm.attempt_id] == {"stdout": "1.17.0\n", "stderr": ""}
     assert first.printed == warm.printed
-    called = await hub.run(function(len, dependencies=["six==1.16.0"]), payload([]), timeout_s=60)
+    called = await hub.run(function(len, dependencies=["six==1.16.0"]), payload([]))
     assert hub.log_texts[called.attempt_id]["stderr"] == note
 
 
@@ -77,10 +75,10 @@ async def test_the_log_mentions_an_installation_before_it_ends(
     uv.chmod(0o755)
     await start_node(uv=str(uv))
     (attempt,) = hub.submit(script(PEP_723))
-    await until(lambda: hub.log_texts[attempt]["stderr"], timeout_s=60)
+    await until(lambda: hub.log_texts[attempt]["stderr"])
     assert attempt not in hub.reports
     go.touch()
-    await until(lambda: attempt in hub.reports, timeout_s=60)
+    await until(lambda: attempt in hub.reports)
 
 
 @pytest.mark.soak
@@ -89,7 +87,7 @@ async def test_packages_that_cannot_be_installed_are_the_jobs_fault(hub: FakeHub
     source = '# /// script\n# dependencies = ["{}"]\n# ///\nprint(1)'
     missing = hub.submit(script(source.format("computepool-no-such-package-0")))[0]
     hostile = hub.submit(script(source.format("six @ file:///etc/passwd")))[0]
-    await until(lambda: len(hub.reports) == 2, timeout_s=60)
+    await until(lambda: len(hub.reports) == 2)
     for attempt in (missing, hostile):
         report = hub.reports[attempt]
         assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.BAD_JOB), report

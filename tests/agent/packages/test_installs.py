@@ -21,8 +21,6 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, script, until
 from tests.agent.packages.local_index import Index, indexing, wheel
 
-pytestmark = pytest.mark.anyio
-
 #: The size of a small tree on the disk: a folder, another in it, a file in that.
 BLOCKS = 3 * 4096
 BOXED = sorted(level.label for level in Level if level >= Level.NAMESPACE)
@@ -44,11 +42,11 @@ async def test_a_wheel_that_unpacks_to_too_much_is_the_jobs_fault(
     assert len(index.wheels["bomb"]) < MIB
     limits = dataclasses.replace(QUICK, environment_bytes_max=64 * MIB)
     node = await start_node(level=level, limits=limits, package_index=index.url)
-    report = await hub.run(script(requiring("bomb")), timeout_s=90)
+    report = await hub.run(script(requiring("bomb")))
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.BAD_JOB), report.error
     assert "more than 64 MB" in (report.error or "")
     assert not list((node.config.cache_dir / "environments").iterdir())
-    report = await hub.run(script(requiring("good", source="import good; print(good.V)")), timeout_s=60)
+    report = await hub.run(script(requiring("good", source="import good; print(good.V)")))
     assert hub.log_texts[report.attempt_id]["stdout"] == "7\n", report.error
 
 
@@ -72,7 +70,7 @@ async def test_nothing_of_the_owners_reaches_an_installation(
         await start_node(level=level, package_index=index.url, package_index_hosts=(index.target,))
         (secret,) = hub.submit(script(requiring("secret")))
         (good,) = hub.submit(script(requiring("good", source="import good; print(good.V)")))
-        await until(lambda: len(hub.reports) == 2, timeout_s=90)
+        await until(lambda: len(hub.reports) == 2)
         assert hub.reports[secret].reason is Reason.BAD_JOB, hub.reports[secret].error
         assert hub.log_texts[good]["stdout"] == "7\n", hub.reports[good].error
         assert private.requests == []
@@ -86,7 +84,7 @@ async def test_an_installation_reaches_the_index_and_nothing_else(
     with indexing() as elsewhere, indexing(files_at=f"http://{elsewhere.target}") as index:
         index.wheels = elsewhere.wheels = {"good": wheel("good", {"good.py": b""})}
         await start_node(level=level, package_index=index.url, package_index_hosts=(index.target,))
-        report = await hub.run(script(requiring("good")), timeout_s=90)
+        report = await hub.run(script(requiring("good")))
         assert report.outcome is Outcome.FAILED
         assert elsewhere.requests == []
         assert "/simple/good/" in index.requests
@@ -100,7 +98,7 @@ async def test_installed_packages_belong_to_the_agent_and_no_job_changes_them(
     index.wheels = {"good": wheel("good", {"good.py": b"V = 7\n", "deep/er/x.py": b""})}
     node = await start_node(level=level, package_index=index.url)
     source = "import good, sys\ntry: open(good.__file__, 'a').write('#')\nexcept OSError: print('refused')\n"
-    report = await hub.run(script(requiring("good", source=source)), timeout_s=60)
+    report = await hub.run(script(requiring("good", source=source)))
     [folder] = (node.config.cache_dir / "environments").iterdir()
     found = {path.relative_to(folder).as_posix(): path.lstat() for path in folder.rglob("*")}
     assert {"good.py", "deep/er/x.py"} <= found.keys()

@@ -25,7 +25,6 @@ from tests.agent.python_mirror import Mirror, make_mirror
 
 #: Fetching one takes ten seconds, and more on a busy machine.
 FETCH_S = 200
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 BOXED = sorted(level.label for level in Level if level >= Level.NAMESPACE)
 #: The version of the job's own Python, and of the one that it starts by name.
@@ -209,9 +208,9 @@ async def test_a_cancelled_job_ends_its_download(
     uv, pid = slow_uv(tmp_path, mirror.other.version, "exec sleep 1000")
     await start_node(fetch_python=True, uv=uv)
     (attempt,) = hub.submit(calling(mirror, tmp_path))
-    await until(pid.exists, timeout_s=60)
+    await until(pid.exists)
     hub.stop_attempt(attempt)
-    await until(lambda: attempt in hub.reports, timeout_s=60)
+    await until(lambda: attempt in hub.reports)
     assert hub.reports[attempt].outcome is Outcome.CANCELLED
     assert not Path("/proc", pid.read_text().strip()).exists()
 
@@ -229,7 +228,7 @@ async def test_clearing_the_cache_keeps_a_python_in_use(
     await node.agent.command("clear_cache")
     [kept] = (node.config.cache_dir / "pythons").iterdir()
     marker.touch()
-    await until(lambda: attempt in hub.reports, timeout_s=60)
+    await until(lambda: attempt in hub.reports)
     await node.agent.command("clear_cache")
     assert not kept.exists()
 

@@ -14,7 +14,7 @@ from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 from tests.agent.python_mirror import Mirror, make_mirror
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 VERSION = "import sys\n\ndef function():\n    return list(sys.version_info[:2])"
 
@@ -24,7 +24,6 @@ def mirror(tmp_path: Path) -> Mirror:
     return make_mirror(tmp_path)
 
 
-@pytest.mark.soak
 def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_it(
     real: RealPool, mirror: Mirror, tmp_path: Path
 ) -> None:

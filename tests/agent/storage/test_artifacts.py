@@ -20,8 +20,6 @@ from computepool.core.errors import BadRequest, NotFound, Unavailable
 from tests.agent.conftest import QUICK, node_with
 from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def client(hub: FakeHub) -> AsyncIterator[HubClient]:

@@ -19,8 +19,6 @@ from computepool.protocol.values.values import encode
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
-pytestmark = pytest.mark.anyio
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -70,7 +70,7 @@ def plain_capacity(plain: PlainNode, prices: PlainPrices, *, cards: bool) -> int
 
 
 @pytest.mark.soak
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(loaded_fleets(), markets)
 def test_capacity_is_what_is_offered_and_met_and_what_runs(pair: Pair, prices: PlainPrices) -> None:
     pair.follow(prices)
@@ -89,7 +89,7 @@ def test_capacity_is_what_is_offered_and_met_and_what_runs(pair: Pair, prices: P
 
 
 @pytest.mark.soak
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(loaded_fleets(), markets, shapes, st.integers(1, 1_000))
 def test_waiting_jobs_count_once_and_only_where_they_pay(
     pair: Pair, prices: PlainPrices, shape: Shape, jobs: int

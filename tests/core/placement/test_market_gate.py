@@ -46,7 +46,7 @@ def passing(fleet: Fleet, wanted: Shape) -> set[str]:
     return {fleet.node_at(row).profile.node_id for row in np.flatnonzero(eligible(fleet, wanted)).tolist()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(loaded_fleets(), markets, st.data())
 def test_the_gate_and_the_offer_never_disagree(pair: Pair, prices: PlainPrices, data: st.DataObject) -> None:
     """Also with ceilings that are a price, and a crumb less: the gate divides where the offer multiplies."""
@@ -72,7 +72,7 @@ def test_the_gate_and_the_offer_never_disagree(pair: Pair, prices: PlainPrices, 
 
 
 @pytest.mark.soak
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(loaded_fleets(), markets, shapes)
 def test_no_trade_beyond_a_floor_or_a_ceiling(pair: Pair, prices: PlainPrices, wanted: Shape) -> None:
     pair.follow(prices)
@@ -87,7 +87,7 @@ def test_no_trade_beyond_a_floor_or_a_ceiling(pair: Pair, prices: PlainPrices, w
 
 
 @pytest.mark.soak
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(markets, min_size=1, max_size=4), loaded_fleets(), st.data())
 def test_following_prices_is_being_made_with_them(history: list[PlainPrices], pair: Pair, data: st.DataObject) -> None:
     """Whatever came before: floors and prices of the end are all that counts."""

@@ -118,11 +118,6 @@ def test_silence_lifts_nobody_above_what_they_were_or_a_newcomer(reputation: Rep
     assert later <= max(now, NEWCOMER_SCORE) + 1e-9
 
 
-@given(outcomes, st.integers(0, 60))
-def test_little_by_little_is_all_at_once(history: list[ReputationEvent], cut: int) -> None:
-    assert recompute(history[cut:], recompute(history[:cut])) == recompute(history)
-
-
 @given(reputations, outcomes, st.integers(1, 9))
 def test_told_often_at_once_is_told_one_by_one(before: Reputation, history: list[ReputationEvent], times: int) -> None:
     for outcome in history:

@@ -49,11 +49,6 @@ def test_only_completed_jobs_lift_and_limits_hurt_most(history: list[SubmitterEv
     assert later[SubmitterOutcome.HARMFUL] <= later[SubmitterOutcome.STOPPED] <= later[SubmitterOutcome.FAILED]
 
 
-@given(runs, st.integers(0, 40))
-def test_little_by_little_is_all_at_once(history: list[SubmitterEvent], cut: int) -> None:
-    assert recompute_submitter(history[cut:], recompute_submitter(history[:cut])) == recompute_submitter(history)
-
-
 @given(runs, st.sampled_from(list(SubmitterOutcome)), st.integers(0, 400 * DAY_MS), st.integers(1, 9))
 def test_told_often_at_once_is_told_one_by_one(
     history: list[SubmitterEvent], deed: SubmitterOutcome, at_ms: int, times: int

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def durable_server() -> Iterator[PostgresServer]:
-    """A server of its own whose commits survive a crash."""
-    with PostgresServer(durable=True) as server:
-        yield server
 
 
 def names(connection: Connection) -> set[str]:
@@ -144,9 +136,9 @@ class Client:
 
 @pytest.mark.soak
 async def test_a_server_restart_under_load_loses_and_repeats_nothing(
-    durable_server: PostgresServer, make_store: MakeStore
+    durable_postgres: PostgresServer, make_store: MakeStore
 ) -> None:
-    url = durable_server.fresh_database()
+    url = durable_postgres.fresh_database()
     migrate(url)
     store = make_store(url, group_commit_max=8)
     client = Client(store)
@@ -154,11 +146,11 @@ async def test_a_server_restart_under_load_loses_and_repeats_nothing(
     for acknowledged in (40, 120):
         await eventually(lambda least=acknowledged: len(client.acknowledged) >= least)
         client.refused.clear()
-        await asyncio.to_thread(durable_server.stop, immediate=True)
+        await asyncio.to_thread(durable_postgres.stop, immediate=True)
         with pytest.raises(Unavailable):
             await store.read(names)
         await eventually(lambda: bool(client.refused))
-        await asyncio.to_thread(durable_server.start)
+        await asyncio.to_thread(durable_postgres.start)
     await asyncio.gather(*load)
     assert len(client.acknowledged) == 6 * PER_WORKER
     assert await store.read(names) == client.acknowledged

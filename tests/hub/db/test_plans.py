@@ -127,19 +127,15 @@ def check(plans: list[str], index: str) -> None:
     assert not scans, plans
 
 
-@pytest.mark.parametrize("name", READS)
-def test_reads_use_their_index(sqlite_url: str, name: str) -> None:
-    ask, index = READS[name]
+@pytest.mark.parametrize("name", [*READS, *WRITES])
+def test_queries_use_their_index(sqlite_url: str, name: str) -> None:
     with explained(sqlite_url) as (connection, plans):
-        ask(connection)
-    check(plans, index)
-
-
-@pytest.mark.parametrize("name", WRITES)
-def test_writes_use_their_index(sqlite_url: str, name: str) -> None:
-    ask, index = WRITES[name]
-    with explained(sqlite_url) as (connection, plans):
-        ask(Tx(connection=connection, now_ms=0))
+        if name in READS:
+            read, index = READS[name]
+            read(connection)
+        else:
+            write, index = WRITES[name]
+            write(Tx(connection=connection, now_ms=0))
     check(plans, index)
 
 

@@ -156,7 +156,7 @@ def _port(server: uvicorn.Server) -> int:
 
 
 @schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
 def test_the_hub_answers_any_request_as_documented(case: Any, target: Target, caplog: pytest.LogCaptureFixture) -> None:
     if case.operation.path == "/complete" and isinstance(case.body, dict):
         target.sign(case.body)

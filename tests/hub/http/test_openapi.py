@@ -225,7 +225,6 @@ def test_a_forgotten_policy_cannot_be_documented() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.anyio
 async def test_making_the_document_blocks_no_other_request(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes request it to measure their network, and others poll meanwhile."""
     made = threading.Event()

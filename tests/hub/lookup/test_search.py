@@ -294,7 +294,7 @@ def told_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.mark.soak
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(told=told, want=asked, window=st.integers(1, 9), limit=st.integers(1, 4))
 def test_a_search_finds_what_a_look_at_every_row_finds(
     told_store: Store, told: list[Any], want: dict[str, Any], window: int, limit: int

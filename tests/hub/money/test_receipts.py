@@ -178,7 +178,7 @@ def other_than(value: Any) -> st.SearchStrategy[Any]:
     return (flipped | st.text(max_size=50) | st.none()).filter(lambda new: new != value)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_is_changed_the_check_fails(made: tuple[Document, dict[str, str]], data: st.DataObject) -> None:
     document, trusted = made

@@ -127,25 +127,6 @@ async def test_a_late_success_counts_only_with_the_files_that_it_names(
         assert (verdict, await state(hub.admin, job_id)) == expected
 
 
-async def test_a_node_that_speaks_while_the_hub_notes_its_silence_stays(
-    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running_hub(tmp_path, clock=clock) as hub:
-        node = await hub.node()
-        clock.advance(2 * LEASE_MS)
-        node.sign_in()
-        write = hub.hub.store.write
-
-        async def write_slowly(unit: Any) -> Any:
-            monkeypatch.undo()
-            await node.poll(wait_ms=0)
-            return await write(unit)
-
-        monkeypatch.setattr(hub.hub.store, "write", write_slowly)
-        await housekeeping.drop_silent(hub.hub)
-        assert hub.hub.nodes.registry.get(node.node_id) is not None
-
-
 async def test_a_node_is_revoked_whatever_becomes_of_its_state_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,7 +151,7 @@ def test_unusual_frames_are_preserved() -> None:
         index=hpd.range_indexes(max_size=4) | hpd.indexes(elements=st.integers(-9, 9), max_size=4),
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_frame_is_preserved(frame: pd.DataFrame) -> None:
     check(frame)
 
@@ -317,7 +317,7 @@ _TEXTS = [
 
 
 @given(st.sampled_from(_TEXTS), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_changed_texts_are_value_errors_or_values(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(at, min(len(text), at + 8)))
@@ -327,7 +327,7 @@ def test_changed_texts_are_value_errors_or_values(text: str, data: st.DataObject
 
 
 @given(st.sampled_from([text for text in _TEXTS if "$arrow" in text]), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_changed_arrow_bytes_are_value_errors_or_values(text: str, data: st.DataObject) -> None:
     found = re.search(r'"\$arrow":\{"kind":"\w+","data":"([^"]*)"', text)
     assert found is not None

@@ -24,7 +24,7 @@ from computepool.sdk.classes.compute_job import ReportError
 from computepool.testing.processes import RealPool
 from tests.sdk.conftest import NODE
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,7 @@ from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until
 from tests.sdk.conftest import NODE
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.timeout(120),
-    pytest.mark.filterwarnings("ignore:.*is the home and the only host"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:.*is the home and the only host")]
 
 
 @dataclass

@@ -16,7 +16,7 @@ from computepool.testing.processes import FAST_AGENT, AgentProcess, RealPool
 from computepool.testing.waiting import wait_until
 from tests.sdk.conftest import NODE
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 OTHER = "second"
 
 

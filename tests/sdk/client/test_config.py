@@ -88,7 +88,7 @@ def test_an_absent_hub_is_reported_after_the_retry_time() -> None:
     start = time.monotonic()
     with connect(url, "cp_x", retry_for=0.5) as pool, pytest.raises(HubUnreachable, match=url):
         pool.whoami()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
 
 
 def test_a_server_that_is_not_a_hub_is_reported_with_its_status() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sdk.fake_hub import FakeHub
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 #: Programs that leave work open in different ways; the hub keeps all jobs queued.
 PROGRAMS = {
@@ -43,7 +43,6 @@ def start(hub: FakeHub, code: str, **streams: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", program], **streams)  # type: ignore[call-overload,no-any-return]
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_exits_with_open_work(hub: FakeHub, name: str) -> None:
     hub.hold = True
@@ -54,7 +53,6 @@ def test_a_program_exits_with_open_work(hub: FakeHub, name: str) -> None:
         program.kill()
 
 
-@pytest.mark.soak
 def test_a_program_that_exits_restores_the_cursor(hub: FakeHub) -> None:
     hub.hold = True
     terminal, inside = pty.openpty()

@@ -58,7 +58,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyHub]:
 @pytest.fixture
 def late_key(hub: KeyHub, monkeypatch: pytest.MonkeyPatch) -> threading.Timer:
     """Stores the hub's second key a moment after the hub demands it."""
-    monkeypatch.setattr(transport, "_NEW_KEY_S", 5.0)
+    monkeypatch.setattr(transport, "_NEW_KEY_S", 10.0)
     return threading.Timer(0.1, save_config, [Config(hub=hub.url, key="cp_second")])
 
 

@@ -20,7 +20,7 @@ from computepool.core.jobs.lifecycle import Reason
 from computepool.sdk.files.fetching import fetch_group
 from computepool.testing.processes import RealPool
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 
 ENDS = {11: Reason.SIGNAL, 42: Reason.TIMEOUT, 43: Reason.OUT_OF_MEMORY, 70: Reason.EXCEPTION, 71: Reason.EXCEPTION}
 
@@ -58,7 +58,7 @@ def real() -> Iterator[Pool]:
 
 def test_only_the_misbehaving_items_fail(real: Pool, tmp_path: Path) -> None:
     results = list(
-        real.map(misbehaving, range(100), chunksize=50, timeout=2, retries=1, return_exceptions=True, progress=False)
+        real.map(misbehaving, range(100), chunksize=50, timeout=5, retries=1, return_exceptions=True, progress=False)
     )
     bad = {place: result for place, result in enumerate(results) if isinstance(result, JobFailed)}
     assert {place: error.reason for place, error in bad.items()} == ENDS

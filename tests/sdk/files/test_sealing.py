@@ -52,7 +52,7 @@ _SIZES = st.sampled_from([0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * 
 
 
 @given(_SIZES, st.integers(1, CHUNK + TAG))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_data_of_every_size_is_unsealed_however_it_is_read(size: int, piece: int) -> None:
     data = hashlib.shake_128(b"x").digest(size)
     sealed = sealing.seal_bytes(data, to=PUBLIC, about=ABOUT)
@@ -129,7 +129,7 @@ def test_truncated_swapped_or_combined_data_does_not_open(sealed: bytes) -> None
 
 
 @given(st.integers(0, len(_SEALED) - 1), st.integers(1, 255))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_data_with_a_changed_byte_does_not_open(at: int, flip: int) -> None:
     changed = bytearray(_SEALED)
     changed[at] ^= flip

@@ -12,13 +12,6 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.sdk.jobs.aio import AsyncPool
 from tests.sdk.fake_hub import FakeHub
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 @pytest.fixture
 async def apool(hub: FakeHub) -> AsyncIterator[AsyncPool]:

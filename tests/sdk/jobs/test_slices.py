@@ -12,7 +12,7 @@ import pytest
 from computepool import Pool
 from computepool.testing.processes import RealPool
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 PART = """
 import sys, computepool
 number, of = computepool.job_slice()
@@ -36,7 +36,6 @@ def read(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.txt")}
 
 
-@pytest.mark.soak
 def test_two_calls_with_one_group_each_fetch_their_own_slices(
     class_pool: RealPool, pool: Pool, part: Path, tmp_path: Path
 ) -> None:
@@ -59,7 +58,6 @@ def test_two_calls_with_one_group_each_fetch_their_own_slices(
     assert (group.total, group.succeeded) == (4, 4)
 
 
-@pytest.mark.soak
 def test_the_sdk_runs_slices_and_joins_groups_by_name(pool: Pool, part: Path, tmp_path: Path) -> None:
     outcomes = pool.run(part, ["sdk"], slices=3, group="of the sdk")
     files = [path.read_text() for outcome in outcomes for path in outcome.download(tmp_path / outcome.job_id)]

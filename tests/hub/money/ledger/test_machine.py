@@ -422,14 +422,12 @@ def tell(kind: type[Money], fresh: Fresh, story: Sequence[Callable[[Any], object
         it.teardown()
 
 
-@pytest.mark.timeout(180)
 def test_a_story_with_everything_in_it(fresh: Fresh) -> None:
     tell(Money, fresh)
     assert {event for event in SOMETIMES if not Money.happened[event]} == set()
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_two_databases_and_the_books_agree(fresh: Fresh) -> None:
     Money.fresh = staticmethod(fresh)
     # Not shrunk: each try is two hubs on two new databases, and a story of this length can be read.

@@ -115,7 +115,6 @@ async def leased_three_times(all_of: Party) -> list[list[str]]:
     return by_node
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("database", "hubs"), [pytest.param("sqlite", 1, marks=pytest.mark.soak), ("postgresql", 2)])
 async def test_of_a_thousand_racing_settlements_each_job_is_paid_once(
     fresh: Fresh, tmp_path: Path, database: str, hubs: int
@@ -184,7 +183,6 @@ def _left_in(all_of: Party, prefix: str) -> int:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
 async def test_money_that_everybody_wants_is_held_once(fresh: Fresh, tmp_path: Path, database: str, hubs: int) -> None:
     """Each submission holds three of the fifty credits; all are sent at once, to all hubs, twice."""
@@ -204,7 +202,6 @@ async def test_money_that_everybody_wants_is_held_once(fresh: Fresh, tmp_path: P
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120)
 async def test_two_hubs_race_for_the_same_earnings(fresh: Fresh, tmp_path: Path) -> None:
     """Earnings can be spent, or paid out, only once, also while they mature at both hubs."""
     async with party(fresh("postgresql"), tmp_path, hubs=2, signup_grant=0) as all_of:

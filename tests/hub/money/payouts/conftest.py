@@ -34,8 +34,8 @@ class Scene:
     clock: FakeClock
     pia: httpx2.AsyncClient
     pia_id: str
-    patience_s: float = 3  #: with a bank that answers
-    hang_s: float = 0.25  #: with one that does not
+    patience_s: float = 20  #: with a bank that answers, however busy the machine is
+    hang_s: float = 1  #: with one that does not
 
     async def earn(self, amount: int) -> None:
         await earn(self.hub, self.pia_id, amount)

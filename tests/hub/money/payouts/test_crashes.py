@@ -53,7 +53,7 @@ class Till:
 
     def http(self) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {self.pool.admin_key}"}
-        return httpx2.Client(base_url=f"{self.hub.url}/api/v1", headers=headers, timeout=20)
+        return httpx2.Client(base_url=f"{self.hub.url}/api/v1", headers=headers, timeout=60)
 
     def restart(self, crash_at: str = "") -> None:
         self.hub.kill()
