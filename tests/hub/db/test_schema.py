@@ -181,8 +181,8 @@ def test_a_new_sqlite_database_is_readable_by_its_owner_alone(tmp_path: Path) ->
     """It holds the keys that the hub signs with; `pool hub link` may create it before the first start."""
     file = tmp_path / "new" / "hub.sqlite"
     schema.migrate(f"sqlite:///{file}")
-    lock = dialect.HubLock(f"sqlite:///{tmp_path / 'other' / 'hub.sqlite'}")
-    lock.release()
+    with dialect.hub_lock(f"sqlite:///{tmp_path / 'other' / 'hub.sqlite'}"):
+        pass
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o700
