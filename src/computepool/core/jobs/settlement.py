@@ -7,7 +7,7 @@ core/money/ledger.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -33,9 +33,9 @@ _GIVEN_BACK_MAX_MS: Final = 5_000
 # a report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AttemptFacts:
-    """What is stored about an attempt and its job when a report arrives."""
+    """What is stored about an attempt and its job when a report arrives. Not frozen, which would double the time to make one."""
 
     state: AttemptState
     report_digest: str | None  #: of an earlier report
@@ -77,6 +77,16 @@ class Settlement:
         return self.verdict is Verdict.ACCEPTED_LATE
 
 
+_SUCCESS: Final = Settlement(
+    verdict=Verdict.ACCEPTED,
+    attempt=AttemptState.SUCCEEDED,
+    next_step=NextStep.TAKE_RESULT,
+    why=Reason.COMPLETED,
+    good=True,
+)
+_LATE_SUCCESS: Final = replace(_SUCCESS, verdict=Verdict.ACCEPTED_LATE, why=Reason.ACCEPTED_LATE)
+
+
 def settle(facts: AttemptFacts | None, *, report_digest: str, outcome: Outcome, reason: Reason) -> Settlement:
     """`facts` is None if the node has no such attempt."""
     verdict = judge_report(facts, report_digest=report_digest, outcome=outcome)
@@ -85,10 +95,7 @@ def settle(facts: AttemptFacts | None, *, report_digest: str, outcome: Outcome, 
     if verdict in (Verdict.SUPERSEDED, Verdict.CANCELLED):
         return Settlement(verdict=verdict, attempt=AttemptState(verdict))
     if outcome is Outcome.SUCCEEDED:
-        why = Reason.ACCEPTED_LATE if verdict is Verdict.ACCEPTED_LATE else Reason.COMPLETED
-        return Settlement(
-            verdict=verdict, attempt=AttemptState.SUCCEEDED, next_step=NextStep.TAKE_RESULT, why=why, good=True
-        )
+        return _SUCCESS if verdict is Verdict.ACCEPTED else _LATE_SUCCESS
     if outcome is Outcome.FAILED:
         return _settle_failure(facts, verdict, reason)
     if outcome is Outcome.MOVED and facts.can_move:
