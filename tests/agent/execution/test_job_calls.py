@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from computepool.agent.config import AgentLimits
+from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hub_link.hub_client import CONNECTIONS_MAX
+from computepool.agent.sandbox.scratch import empty_tree
+from computepool.agent.storage.folders import WorkFolders
 from computepool.core.jobs.lifecycle import Outcome
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, command, until
@@ -63,6 +67,28 @@ async def test_hostile_calls_are_refused_or_plain_output(hub: FakeHub, start_nod
         assert words in hub.log_texts[id_]["stdout"]
     assert [hub.log_texts[id_]["stdout"] for id_ in plain] == ["::call one\n"] * len(plain)
     assert hub.calls == []
+
+
+async def test_the_end_of_a_job_leaves_the_next_ones_calls_alone(
+    hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next job of the account may have the work folder as soon as it is given back."""
+    given_back: list[tuple[WorkFolders, str, Path, int]] = []
+
+    def give_to_next_job(folders: WorkFolders, account: str, folder: Path, disk_mb: int) -> None:
+        assert empty_tree(folder)
+        (folder / CALLS).mkdir()
+        (folder / CALLS / "two").touch()
+        given_back.append((folders, account, folder, disk_mb))
+
+    give_back = WorkFolders.give_back
+    monkeypatch.setattr(WorkFolders, "give_back", give_to_next_job)
+    await start_node(level="namespace")
+    await hub.run(command("sh", "-c", asking({"method": "POST", "path": "messages", "body": {}})))
+    [next_job] = given_back
+    kept = (next_job[2] / CALLS / "two").exists()
+    give_back(*next_job)
+    assert kept
 
 
 MANY = """

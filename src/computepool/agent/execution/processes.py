@@ -71,6 +71,7 @@ class ProcessRunner:
                 await take_outputs(workdir / OUTPUTS, result, write, uploader=self.uploader, seal=attempt.seal)
             return result
         finally:
+            attempt.workdir = None  # What still goes on for this attempt must not touch the next job's files.
             self.folders.give_back(account, workdir, disk_mb)
 
     def patrol(self) -> None:
