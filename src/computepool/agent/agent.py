@@ -36,6 +36,7 @@ from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.agent.packages.builder import Builder
 from computepool.agent.packages.environments import Environments, find_uv
+from computepool.agent.packages.offers import Offers
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.packages.provisions import Provisions
 from computepool.agent.packages.pythons import Pythons
@@ -124,7 +125,11 @@ class Agent:
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
-        return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
+        pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
+        self._offers = Offers(
+            config.data_dir, config.cache_dir, builder, runtime=machine.runtime, level=machine.sandbox.level
+        )
+        return Provisions(pythons, environments, self._offers)
 
     def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._node.identity.owner
@@ -196,6 +201,7 @@ class Agent:
             for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
         ]
         await self._keyring.resume()
+        await self._offer_environments()
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -224,10 +230,19 @@ class Agent:
             self._sweeper.close()
             await self._node.client.close()
 
+    async def _offer_environments(self) -> None:
+        """Read the owner's list of environments, and tell the hub if what this node offers has changed."""
+        if await self._offers.refresh():
+            self.loop.change_profile({"environments": self._offers.models})
+            self._pool.retire_idle()
+
     # ------------------------------------------------------------ control
     async def command(self, word: str) -> dict[str, Any]:
         if word == "rekey":
             return await self._rekey()
+        if word == "environments":
+            await self._offer_environments()
+            return {"offered": [found.name for found in self._offers.models], "problems": self._offers.problems}
         if word == "clear_cache":
             await self._artifacts.clear()
             await self._provisions.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from computepool.agent.hardware import driver, gpus
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
+from computepool.agent.packages.offered import Offer
 from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.interior import atomic_folder
@@ -32,6 +33,8 @@ from computepool.core.network import Target
 #: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
 NETWORK = "/run/computepool"
+#: What the SDK needs in an offered environment, if its Python is not the agent's version.
+OFFER_SITE = "/opt/site"
 #: The default number of threads: of OpenMP, of the numeric libraries that read its variable (MKL, OpenBLAS, NumExpr), and
 #: of Python's own os.cpu_count() from 3.13.
 THREADS = ("OMP_NUM_THREADS", "PYTHON_CPU_COUNT")
@@ -68,8 +71,10 @@ class JobEnvironment:
     egress: Egress | None = None
     fence: Fence | None = None
 
-    def worker_argv(self, interpreter: Interpreter | None) -> list[str | Path]:
+    def worker_argv(self, interpreter: Interpreter | None, offer: Offer | None = None) -> list[str | Path]:
         """With the full path of Python, whatever PATH the job sets."""
+        if offer is not None and offer.environment.python is not None:
+            return [offer.environment.python, "-s", offer.site / _WORKER]
         if interpreter is None:
             return [self.runtime.python, "-s", self.runtime.path / SITE / _WORKER]
         return [interpreter.path, "-s", interpreter.site / _WORKER]
@@ -103,6 +108,7 @@ class JobEnvironment:
         env: Mapping[str, str],
         packages: Path | None = None,
         interpreter: Interpreter | None = None,
+        offer: Offer | None = None,
         cards: Sequence[int] = (),
         fds: Mapping[int, int] | None = None,
         proxy: EgressProxy | None = None,
@@ -115,6 +121,8 @@ class JobEnvironment:
         mounts = {} if packages is None else {packages: PACKAGES}
         if interpreter is not None:
             mounts[interpreter.home] = interpreter.inside
+        if offer is not None:
+            mounts |= self._offer_mounts(offer)
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
         plain = SandboxPolicy(mounts=mounts)
@@ -134,6 +142,8 @@ class JobEnvironment:
             **python,
             **env,
         }
+        if offer is not None:
+            variables |= self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
@@ -153,6 +163,23 @@ class JobEnvironment:
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
+
+    def _offer_mounts(self, offer: Offer) -> dict[Path, str]:
+        own = self.runtime.path / SITE
+        return offer.mounts | ({} if offer.site == own else {offer.site: OFFER_SITE})
+
+    def _offer_env(self, offer: Offer, env: Mapping[str, str], inside: Callable[[Path], str]) -> dict[str, str]:
+        """Variables for an environment of the owner's. Its own modules come before those that the SDK needs."""
+        found = offer.environment
+        listed = filter(None, (env.get("PYTHONPATH"), *([] if found.python else map(str, found.site))))
+        if found.python is None:
+            return {"PYTHONPATH": ":".join(listed)}
+        path = env.get("PATH") or self.runtime.env(inside(self.runtime.path))["PATH"]
+        return {
+            "PYTHONPATH": ":".join((*listed, inside(offer.site))),
+            "PATH": f"{found.path}/bin:{path}",
+            "VIRTUAL_ENV": str(found.path),
+        }
 
     def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Variables for a Python other than the agent's own; empty for the agent's."""

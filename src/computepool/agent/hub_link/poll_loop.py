@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass
 
 from computepool.agent.context import Node
@@ -113,6 +114,13 @@ class NodeLoop:
                 return state
         return NodeState.ACTIVE
 
+    def change_profile(self, fields: Mapping[str, object]) -> None:
+        """Describe this node anew to the hub, with the next poll."""
+        self.profile = self.profile.model_copy(update=dict(fields))
+        self._profile_due = True
+        if self._poll is not None:
+            self._poll.cancel()
+
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
         self._on_state_change(before)
@@ -215,7 +223,7 @@ class NodeLoop:
             if reply is None:  # cancelled, because the state changed
                 continue
             self._backoff.reset()
-            if request.profile is not None:
+            if request.profile is self.profile:
                 self._profile_due = False
             await self.keyring.learn_key_of(reply.token)
             if not self._handle(reply, sent_at):

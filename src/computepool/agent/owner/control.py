@@ -20,11 +20,11 @@ from computepool.core.errors import BadRequest, Unavailable
 _log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
-COMMANDS = ("status", "pause", "resume", "drain", "rekey", "leave", "leave_now", "clear_cache")
+COMMANDS = ("status", "pause", "resume", "drain", "rekey", "leave", "leave_now", "clear_cache", "environments")
 _LINE_MAX = 1024 * 1024
 _TIMEOUT_S = 5.0
 _SLOW_S = 30.0  #: a new key waits for the disk and the hub, clearing a large cache for the disk
-_SLOW = ("rekey", "clear_cache")
+_SLOW = ("rekey", "clear_cache", "environments")
 
 Handler = Callable[[str], Awaitable[dict[str, Any]]]
 

@@ -32,6 +32,7 @@ from computepool.protocol.base import (
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
+from computepool.protocol.nodes.software import Cached, OffersSoftware
 
 HOLDING_MAX = 50_000
 REPORTS_MAX = 1_000
@@ -74,7 +75,7 @@ class StatedPlace(Request):
         return round(value, 1)
 
 
-class Profile(Request):
+class Profile(OffersSoftware):
     """A node as described by its agent."""
 
     name: Name
@@ -135,7 +136,15 @@ class Profile(Request):
             url=self.url,
             lends_gpus=self.lends_gpus,
             network=self.network,
+            environments=tuple(found.environment() for found in self.environments),
+            installs=self.installs,
         )
+
+    def brief(self) -> Self:
+        """As it is shown in lists: without the packages of its environments."""
+        if not self.environments:
+            return self
+        return self.model_copy(update={"environments": [found.counted() for found in self.environments]})
 
 
 def _check_profile(profile: Profile) -> Profile:
@@ -203,6 +212,7 @@ class NextRequest(Request):
     #: digest of the owner's rules that it has
     rules: Annotated[str, StringConstraints(max_length=64)] = ""
     profile: NewProfile | None = None  #: sent with the first poll after a start, and after changes
+    cached: Cached | None = None  #: sent with the profile, and after changes
 
 
 class RekeyRequest(Request):
