@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from computepool.core.fleet.environment import Environment
+from computepool.core.environment import Environment
 from computepool.core.isolation import Level
 from computepool.core.placement.hosts import spellings
 

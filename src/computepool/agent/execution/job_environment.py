@@ -18,7 +18,7 @@ from computepool.agent.hardware import driver, gpus
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
-from computepool.agent.packages.offered import Offer
+from computepool.agent.packages.offered import ReadyEnvironment
 from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.interior import atomic_folder
@@ -71,7 +71,7 @@ class JobEnvironment:
     egress: Egress | None = None
     fence: Fence | None = None
 
-    def worker_argv(self, interpreter: Interpreter | None, offer: Offer | None = None) -> list[str | Path]:
+    def worker_argv(self, interpreter: Interpreter | None, offer: ReadyEnvironment | None = None) -> list[str | Path]:
         """With the full path of Python, whatever PATH the job sets."""
         if offer is not None and offer.environment.python is not None:
             return [offer.environment.python, "-s", offer.site / _WORKER]
@@ -108,7 +108,7 @@ class JobEnvironment:
         env: Mapping[str, str],
         packages: Path | None = None,
         interpreter: Interpreter | None = None,
-        offer: Offer | None = None,
+        offer: ReadyEnvironment | None = None,
         cards: Sequence[int] = (),
         fds: Mapping[int, int] | None = None,
         proxy: EgressProxy | None = None,
@@ -121,10 +121,9 @@ class JobEnvironment:
         mounts = {} if packages is None else {packages: PACKAGES}
         if interpreter is not None:
             mounts[interpreter.home] = interpreter.inside
-        if offer is not None:
-            mounts |= self._offer_mounts(offer)
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
+        mounts |= self._offer_mounts(offer)
         plain = SandboxPolicy(mounts=mounts)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
@@ -142,8 +141,7 @@ class JobEnvironment:
             **python,
             **env,
         }
-        if offer is not None:
-            variables |= self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
+        variables |= self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
@@ -164,12 +162,18 @@ class JobEnvironment:
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
 
-    def _offer_mounts(self, offer: Offer) -> dict[Path, str]:
+    def _offer_mounts(self, offer: ReadyEnvironment | None) -> dict[Path, str]:
+        if offer is None:
+            return {}
         own = self.runtime.path / SITE
         return offer.mounts | ({} if offer.site == own else {offer.site: OFFER_SITE})
 
-    def _offer_env(self, offer: Offer, env: Mapping[str, str], inside: Callable[[Path], str]) -> dict[str, str]:
+    def _offer_env(
+        self, offer: ReadyEnvironment | None, env: Mapping[str, str], inside: Callable[[Path], str]
+    ) -> dict[str, str]:
         """Variables for an environment of the owner's. Its own modules come before those that the SDK needs."""
+        if offer is None:
+            return {}
         found = offer.environment
         listed = filter(None, (env.get("PYTHONPATH"), *([] if found.python else map(str, found.site))))
         if found.python is None:

@@ -31,6 +31,7 @@ from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, NextReply, NextRequest, Profile
+from computepool.protocol.nodes.software import Cached
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ class NodeLoop:
         self._boot_id = self.node.clock.entropy(12).hex()
         self._backoff = Backoff(self.node.clock, self.node.limits)
         self._profile_due = True
+        self._cached: Cached | None = None  #: as it was sent or is to be sent
+        self._cached_due = False
         self._rules_changed_at = -RULES_CHANGED_S
         self._logged: set[tuple[str, str]] = set()
         self._heartbeat_due = asyncio.Event()
@@ -120,6 +123,11 @@ class NodeLoop:
         self._profile_due = True
         if self._poll is not None:
             self._poll.cancel()
+
+    def change_cached(self, cached: Cached) -> None:
+        """Tell the hub with the next poll what is cached."""
+        self._cached = cached
+        self._cached_due = True
 
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
@@ -225,6 +233,8 @@ class NodeLoop:
             self._backoff.reset()
             if request.profile is self.profile:
                 self._profile_due = False
+            if request.cached is not None and request.cached is self._cached:
+                self._cached_due = False
             await self.keyring.learn_key_of(reply.token)
             if not self._handle(reply, sent_at):
                 await asyncio.sleep(self.node.limits.idle_pause_s)
@@ -282,6 +292,7 @@ class NodeLoop:
             stopping=stopping,
             rules=self.gatekeeper.rules.digest,
             profile=self.profile if self._profile_due else None,
+            cached=self._cached if self._profile_due or self._cached_due else None,
         )
 
     # ------------------------------------------------------------ replies

@@ -32,7 +32,7 @@ _LIST = TypeAdapter(list[SavedEnvironment])
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EnvironmentReading:
     """A saved environment as it is now, or why it cannot be offered."""
 
     saved: SavedEnvironment
@@ -78,19 +78,21 @@ def remove(data_dir: Path, name: str) -> None:
     _save(data_dir, left)
 
 
-def read_all(data_dir: Path) -> list[Reading]:
+def read_all(data_dir: Path) -> list[EnvironmentReading]:
     """Every saved environment as it is now. Takes a while for large ones."""
     return [_read(saved) for saved in load(data_dir)]
 
 
-def _read(saved: SavedEnvironment) -> Reading:
+def _read(saved: SavedEnvironment) -> EnvironmentReading:
     try:
         found = offered.read(saved.name, saved.path)
     except ComputePoolError as error:
-        return Reading(saved, None, error.detail)
+        return EnvironmentReading(saved, None, error.detail)
     if found.base != saved.base or not set(found.links) <= set(saved.links):
-        return Reading(saved, None, "it now leads to other places than when it was added; remove it and add it again")
-    return Reading(saved, found)
+        return EnvironmentReading(
+            saved, None, "it now leads to other places than when it was added; remove it and add it again"
+        )
+    return EnvironmentReading(saved, found)
 
 
 def _save(data_dir: Path, saved: list[SavedEnvironment]) -> None:

@@ -30,6 +30,8 @@ from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
 from computepool.agent.sandbox.interior import atomic_folder
+from computepool.core.resources import PACKAGES
+from computepool.protocol.jobs.requirements import dependencies_key
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +96,8 @@ class Environments:
         key = _key(dependencies, PYTHON if interpreter is None else interpreter.minor)
         if note is not None and not self.folders.has(key):
             note(_installing_note(dependencies))
-        return await self.folders.acquire(key, partial(self._install, dependencies, interpreter))
+        made = partial(self._install, dependencies, interpreter)
+        return await self.folders.acquire(key, made, label=_shorten(dependencies))
 
     async def _install(self, dependencies: tuple[str, ...], interpreter: Interpreter | None, target: Path) -> int:
         async with self._installing:
@@ -200,10 +203,14 @@ def _certificates() -> bytes:
 
 
 def _installing_note(dependencies: tuple[str, ...]) -> str:
+    return f"Installing packages ({_shorten(dependencies)})"
+
+
+def _shorten(dependencies: tuple[str, ...]) -> str:
     names = [found[0] for text in dependencies if (found := _NAME.match(text))]
     listed = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
-    return f"Installing packages ({listed}{f' and {more} more' if more > 0 else ''})"
+    return f"{listed}{f' and {more} more' if more > 0 else ''}"
 
 
 def find_uv() -> str | None:
@@ -220,7 +227,8 @@ def _key(dependencies: tuple[str, ...], python: str) -> str:
         platform.machine(),
         platform.libc_ver(),
     ]
-    return hashlib.sha256(json.dumps([dependencies, where]).encode()).hexdigest()[:32]
+    machine = hashlib.sha256(json.dumps(where).encode()).hexdigest()[:16]
+    return f"{dependencies_key(dependencies).removeprefix(PACKAGES)}-{machine}"
 
 
 def _classify_failure(code: int | None, stderr: str) -> Exception:

@@ -17,8 +17,8 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from computepool.agent.packages.interpreters import PYTHON
+from computepool.core.environment import Environment
 from computepool.core.errors import BadRequest
-from computepool.core.fleet.environment import Environment
 from computepool.protocol.jobs.requirements import canonicalize, satisfies
 from computepool.protocol.nodes.software import PACKAGE_NAME_MAX, PACKAGE_VERSION_MAX, PACKAGES_MAX, EnvironmentModel
 
@@ -72,7 +72,7 @@ class OfferedEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ReadyEnvironment:
     """An environment that works here. `site`: what the worker needs, for its Python."""
 
     environment: OfferedEnvironment

@@ -18,7 +18,7 @@ from computepool.agent.packages import offered_copy
 from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
 from computepool.agent.packages.cached_folders import finish_anyway
 from computepool.agent.packages.interpreters import PYTHON
-from computepool.agent.packages.offered import SYSTEM, Offer, OfferedEnvironment, choose
+from computepool.agent.packages.offered import SYSTEM, OfferedEnvironment, ReadyEnvironment, choose
 from computepool.agent.sandbox.base import Limits, SandboxError
 from computepool.agent.sandbox.interior import atomic_folder
 from computepool.agent.sandbox.runtime.runtime import Runtime
@@ -45,7 +45,7 @@ class Offers:
         self._builder = builder
         self._runtime = runtime
         self._level = level
-        self._offers: tuple[Offer, ...] = ()
+        self._offers: tuple[ReadyEnvironment, ...] = ()
         self._refreshing = asyncio.Lock()
         self.problems: dict[str, str] = {}  #: why environments of the owner's list are not offered, by name
 
@@ -53,7 +53,7 @@ class Offers:
     def models(self) -> list[EnvironmentModel]:
         return [offer.environment.model() for offer in self._offers]
 
-    def find(self, dependencies: tuple[str, ...], pythons: frozenset[str]) -> Offer | None:
+    def find(self, dependencies: tuple[str, ...], pythons: frozenset[str]) -> ReadyEnvironment | None:
         """The first that has all of these packages, for one of these minor versions of Python if any are named."""
         found = choose((offer.environment for offer in self._offers), dependencies, pythons)
         return next((offer for offer in self._offers if offer.environment is found), None)
@@ -79,21 +79,21 @@ class Offers:
             self._offers = tuple(offers)
             return self.models != before
 
-    async def _prepare(self, found: OfferedEnvironment) -> Offer:
+    async def _prepare(self, found: OfferedEnvironment) -> ReadyEnvironment:
         own = self._runtime.path / SITE
         if found.python is None:
-            return Offer(found, own)
+            return ReadyEnvironment(found, own)
         if self._level is not Level.PROCESS and found.base is not None and found.base.is_relative_to(SYSTEM):
             real = os.path.realpath(found.python)
             if not (self._runtime.root / real.lstrip("/")).is_file():
                 raise SandboxError(f"the jobs' root file system does not have {real}; restart the node to add it")
         programs = None if self._level is Level.PROCESS else await asyncio.to_thread(self._programs, found)
         site = self._cache_dir / f"site-{found.minor}-{self._runtime.packages[:16]}"
-        offer = Offer(found, own if found.minor == PYTHON else site, programs)
+        offer = ReadyEnvironment(found, own if found.minor == PYTHON else site, programs)
         await self._try(offer, site)
         return offer
 
-    async def _try(self, offer: Offer, site: Path) -> None:
+    async def _try(self, offer: ReadyEnvironment, site: Path) -> None:
         """Let its Python compile what the worker needs, and load it. Raises SandboxError if that fails."""
         assert offer.environment.python is not None
         build = Build(

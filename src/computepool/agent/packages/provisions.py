@@ -7,9 +7,10 @@ from pathlib import Path
 
 from computepool.agent.execution.attempt_result import StagingFailed
 from computepool.agent.execution.specs import SoftwareNeeds, check_requirements
+from computepool.agent.packages.cached_folders import CachedFolders
 from computepool.agent.packages.environments import Environments, Note
 from computepool.agent.packages.interpreters import Interpreter
-from computepool.agent.packages.offered import Offer
+from computepool.agent.packages.offered import ReadyEnvironment
 from computepool.agent.packages.offers import Offers
 from computepool.agent.packages.pythons import Pythons
 
@@ -18,7 +19,7 @@ from computepool.agent.packages.pythons import Pythons
 class Provision:
     interpreter: Interpreter | None = None  #: None: the agent's own
     packages: Path | None = None
-    offer: Offer | None = None  #: an environment of the owner's, instead of both
+    offer: ReadyEnvironment | None = None  #: an environment of the owner's, instead of both
 
 
 NOTHING = Provision()
@@ -50,7 +51,7 @@ class Provisions:
         if provision.interpreter is not None:
             self._pythons.folders.release(provision.interpreter.home.parent)
 
-    async def clear(self) -> None:
-        """Remove all packages and Pythons that no job or warm worker uses."""
-        await self._environments.folders.clear()
-        await self._pythons.folders.clear()
+    @property
+    def caches(self) -> dict[str, CachedFolders]:
+        """By the kind of what they hold."""
+        return {"packages": self._environments.folders, "pythons": self._pythons.folders}

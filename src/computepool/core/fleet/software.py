@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from computepool.core.fleet.environment import Environment
+from computepool.core.environment import Environment
 from computepool.core.fleet.features import Features, Mask, Rows
 
 #: Whether an environment satisfies dependencies in canonical form.
@@ -67,13 +67,13 @@ class Software:
     def offers(self, dependencies: frozenset[str], pythons: frozenset[str], rows: Rows) -> Mask | None:
         """The rows with an environment for these dependencies and any of these Pythons; None if no row has one."""
         mask: Mask | None = None
-        for digest in self._satisfying(dependencies, pythons):
+        for digest in self._find_satisfying(dependencies, pythons):
             if digest in self._known:
                 has = self._offers.has(digest, rows)
                 mask = has if mask is None else np.logical_or(mask, has, out=mask)
         return mask
 
-    def _satisfying(self, dependencies: frozenset[str], pythons: frozenset[str]) -> list[str]:
+    def _find_satisfying(self, dependencies: frozenset[str], pythons: frozenset[str]) -> list[str]:
         key = (dependencies, pythons)
         answer = self._answers.get(key)
         if answer is None:

@@ -202,7 +202,7 @@ def _other_python(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     return [_step("python", words, shape, cost=_COST_OTHER_SOFTWARE, pythons=frozenset({version} - {""}))]
 
 
-def _installed(shape: Shape) -> list[_Step]:
+def _allow_installing(shape: Shape) -> list[_Step]:
     if not shape.requirements.offered_only:
         return []
     words = "install the packages", "without --offered-only"
@@ -307,7 +307,7 @@ _RELAX: dict[str, _Relax] = {
     "node": _unpin,
     "mesh_version": _other_mesh_version,
     "python": _other_python,
-    "software": lambda _fleet, shape, _rows: _installed(shape),
+    "software": lambda _fleet, shape, _rows: _allow_installing(shape),
     "isolation": _weaker_isolation,
     "network": lambda _fleet, shape, _rows: [
         _step("network", ("drop --net", "without network"), shape, cost=_COST_OTHER_SOFTWARE, network=False)

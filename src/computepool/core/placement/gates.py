@@ -123,7 +123,7 @@ def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if not needs:
         return None
     mask: Mask = (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0
-    offered = offering(fleet, shape, rows)
+    offered = rows_that_offer(fleet, shape, rows)
     return mask if offered is None else mask | offered
 
 
@@ -133,11 +133,11 @@ def _software(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if not needs.software:
         return None
     installs = np.zeros_like(fleet.table.live[rows]) if needs.offered_only else fleet.table.installs[rows]
-    offered = offering(fleet, shape, rows)
+    offered = rows_that_offer(fleet, shape, rows)
     return installs if offered is None else installs | offered
 
 
-def offering(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+def rows_that_offer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """The rows with an environment that satisfies the job's dependencies; None if there are none."""
     needs = shape.requirements
     return fleet.software.offers(needs.software, needs.pythons, rows) if needs.software else None
@@ -148,7 +148,7 @@ def warm_count(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.float32]:
     count = np.zeros(fleet.table.live[rows].shape, np.float32)
     for key in shape.requirements.warm:
         held = fleet.warm.has(key, rows)
-        offered = offering(fleet, shape, rows) if key.startswith(PACKAGES) else None
+        offered = rows_that_offer(fleet, shape, rows) if key.startswith(PACKAGES) else None
         count += held if offered is None else held | offered
     return count
 

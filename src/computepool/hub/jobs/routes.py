@@ -37,6 +37,7 @@ from computepool.hub.scheduling import explanations, queue_view
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import resubmit, submit as submission
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
+from computepool.protocol.jobs.explanations import PreviewRequest, PreviewView, WhyView
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
     JobDetail,
@@ -44,12 +45,9 @@ from computepool.protocol.jobs.jobs import (
     JobResult,
     JobView,
     LogPage,
-    PreviewRequest,
-    PreviewView,
     ResubmitRequest,
     SubmitReply,
     SubmitRequest,
-    WhyView,
 )
 from computepool.protocol.jobs.queueing import QueueView
 

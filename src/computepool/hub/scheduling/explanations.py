@@ -17,16 +17,15 @@ from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import jobs, rows as job_rows, views
 from computepool.hub.nodes import group_homes, hosts, rows as node_rows
-from computepool.protocol.jobs.jobs import (
+from computepool.protocol.jobs.explanations import (
     ChangeView,
     GateView,
-    JobDetail,
     NodeVerdictView,
     PreviewRequest,
     PreviewView,
     WhyView,
-    requirements_of,
 )
+from computepool.protocol.jobs.jobs import JobDetail, requirements_of
 from computepool.protocol.jobs.requirements import satisfies
 from computepool.protocol.nodes.nodes import Profile
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from computepool.core.fleet.environment import Environment
+from computepool.core.environment import Environment
 from computepool.core.pythons import MINORS
 from computepool.core.resources import PACKAGES
 
@@ -85,7 +85,7 @@ def satisfies(environment: Environment, dependencies: Iterable[str]) -> bool:
 def _satisfies(environment: Environment, text: str) -> bool:
     from packaging.version import InvalidVersion, Version
 
-    found = _parsed(text)
+    found = _parse(text)
     if found is None:
         return False
     if found.marker is not None and not found.marker.evaluate(_marker_values(environment.python)):
@@ -100,7 +100,7 @@ def _satisfies(environment: Environment, text: str) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _parsed(text: str) -> Requirement | None:
+def _parse(text: str) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

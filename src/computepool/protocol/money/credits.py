@@ -256,6 +256,9 @@ class QuoteView(Reply):
     nodes_able: int
     nodes_network: int | None = None  #: nodes that take jobs with network; null: the job lists no hosts
     nodes_python: int | None = None  #: nodes with the required Python version; null: the job requires none
+    #: able nodes that have all its packages and large inputs; null: it has neither
+    nodes_warm: int | None = None
+    cold_ms: int | None = None  #: how long others take before it starts, as measured by nodes; null: unknown
     reason: str = ""  #: why no connected node can run it
     nodes_too_expensive: int = 0  #: able nodes whose price exceeds the ceiling
     zones: list[ZoneOffer] = []

@@ -144,7 +144,7 @@ class Profile(OffersSoftware):
         """As it is shown in lists: without the packages of its environments."""
         if not self.environments:
             return self
-        return self.model_copy(update={"environments": [found.counted() for found in self.environments]})
+        return self.model_copy(update={"environments": [found.brief() for found in self.environments]})
 
 
 def _check_profile(profile: Profile) -> Profile:
@@ -293,7 +293,7 @@ class LogText(Request):
     attempt_id: Id
     stream: Stream
     text: Annotated[str, StringConstraints(max_length=LOG_CHUNK_MAX)]
-    #: counted per attempt from 0, so that repeated chunks are stored once
+    #: brief per attempt from 0, so that repeated chunks are stored once
     seq: Count | None = None
 
 
@@ -390,7 +390,7 @@ class ReputationView(Reply):
     failures: int  #: jobs failed or lost through the node's fault, of all time
     success_weight: float  #: the current weight of the successes: recent ones weigh more, unverified ones a quarter
     failure_weight: float
-    changed_at_ms: int | None = None  #: time of the last outcome that counted; null if there is none
+    changed_at_ms: int | None = None  #: time of the last outcome that brief; null if there is none
     newcomer: bool = False  #: it gets one job of other accounts at a time
     #: verified jobs of other accounts, out of `newcomer_jobs`; unverified ones count a quarter
     newcomer_jobs_done: int = 0

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from computepool.core.fleet.environment import Environment
+from computepool.core.environment import Environment
 from computepool.protocol.base import Request, Tag
 
 ENVIRONMENTS_MAX = 8
@@ -43,7 +43,7 @@ class EnvironmentModel(Request):
     def environment(self) -> Environment:
         return Environment.of(self.python, self.packages)
 
-    def counted(self) -> Self:
+    def brief(self) -> Self:
         """Without the packages, for lists."""
         return self.model_copy(update={"packages": {}, "packages_count": len(self.packages)})
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.protocol.jobs import jobs as wire
+from computepool.protocol.jobs import explanations, jobs as wire
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.resource import Resource, milliseconds
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
@@ -133,8 +133,8 @@ class JobApi(Resource):
     def log_text(self, job_id: str) -> str:
         return "".join(chunk.text for chunk in self.logs(job_id))
 
-    def why(self, job_id: str) -> wire.WhyView:
-        return self._transport.get(f"/jobs/{job_id}/why", wire.WhyView)
+    def why(self, job_id: str) -> explanations.WhyView:
+        return self._transport.get(f"/jobs/{job_id}/why", explanations.WhyView)
 
     def usage(self, job_id: str) -> JobUsage:
         """Resource use of its attempts over time."""
@@ -156,10 +156,10 @@ class JobApi(Resource):
         net: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
         timeout: float | None = None,
-    ) -> wire.PreviewView:
+    ) -> explanations.PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
         fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout}
-        return self._post("/jobs/preview", wire.PreviewView, wire.PreviewRequest, **fields)
+        return self._post("/jobs/preview", explanations.PreviewView, explanations.PreviewRequest, **fields)
 
     def queue(self) -> QueueView:
         from computepool.protocol.jobs.queueing import QueueView
