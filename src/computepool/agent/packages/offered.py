@@ -35,6 +35,7 @@ _ENTRIES_MAX = 20_000  #: of a folder of packages
 LINKS_MAX, _WALKED_MAX = 32, 400_000
 _LIBRARY = re.compile(r"python(3\.[0-9]{1,2})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLAIN = re.compile(r"[A-Za-z0-9.!+_-]+")
 _CUDA_LOCAL = re.compile(r"cu([0-9]{2,3})")
 _SUFFIXES = (".dist-info", ".egg-info")
@@ -205,7 +206,7 @@ def _distribution(folder: Path) -> tuple[str, str] | None:
 
 
 def _plain(name: str, version: str) -> tuple[str, str] | None:
-    if not _NAME.fullmatch(name) or len(name) > PACKAGE_NAME_MAX or not 0 < len(version) <= PACKAGE_VERSION_MAX:
+    if not _PACKAGE.fullmatch(name) or len(name) > PACKAGE_NAME_MAX or not 0 < len(version) <= PACKAGE_VERSION_MAX:
         return None
     if not name[-1].isalnum() or not _PLAIN.fullmatch(version):
         return None
