@@ -326,6 +326,7 @@ class Agent:
                 }
                 for lane, head in self._executor.lanes()
             ],
+            "environments": {**dict.fromkeys((each.name for each in self._offers.models), ""), **self._offers.problems},
             "cpus": list(self._lane_cpus.cpus.lent),
             "cpus_free": list(self._lane_cpus.cpus.free),
             "waiting": self._executor.waiting,

@@ -141,13 +141,14 @@ class JobEnvironment:
             **python,
             **env,
         }
-        variables |= self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
+        offered = self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
+        variables |= offered
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         if used and self.sandbox.level is not Level.PROCESS:
             mounts |= driver.mounts(used, sysfs=self.sandbox.level is not Level.GVISOR)  # gVisor has a sysfs of its own
-            own = python.get("LD_LIBRARY_PATH")
+            own = {**python, **offered}.get("LD_LIBRARY_PATH")
             if own is None:
                 own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
@@ -178,12 +179,9 @@ class JobEnvironment:
         listed = filter(None, (env.get("PYTHONPATH"), *([] if found.python else map(str, found.site))))
         if found.python is None:
             return {"PYTHONPATH": ":".join(listed)}
-        path = env.get("PATH") or self.runtime.env(inside(self.runtime.path))["PATH"]
-        return {
-            "PYTHONPATH": ":".join((*listed, inside(offer.site))),
-            "PATH": f"{found.path}/bin:{path}",
-            "VIRTUAL_ENV": str(found.path),
-        }
+        own = self.runtime.env(inside(self.runtime.path))
+        set_by_job = {name: env[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in env}
+        return {"PYTHONPATH": ":".join((*listed, inside(offer.site)))} | found.env(own | set_by_job)
 
     def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Variables for a Python other than the agent's own; empty for the agent's."""

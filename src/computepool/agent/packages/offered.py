@@ -68,6 +68,16 @@ class OfferedEnvironment:
         base = () if self.base is None or self.base.is_relative_to(SYSTEM) else (self.base,)
         return {path: str(path) for path in (*base, *self.links, self.path)}
 
+    def env(self, own: Mapping[str, str]) -> dict[str, str]:
+        """Variables that its programs need. `own`: those of the agent's own Python."""
+        if self.python is None:
+            return {}
+        found = {"PATH": f"{self.path}/bin:{own['PATH']}", "VIRTUAL_ENV": str(self.path)}
+        if self.base is not None and not self.base.is_relative_to(SYSTEM):
+            libraries = (f"{self.base}/lib", own.get("LD_LIBRARY_PATH"))
+            found["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+        return found
+
     def model(self) -> EnvironmentModel:
         return EnvironmentModel(name=self.name, python=self.minor, cuda=self.cuda, packages=dict(self.packages))
 

@@ -21,7 +21,7 @@ from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.offered import SYSTEM, OfferedEnvironment, ReadyEnvironment, choose
 from computepool.agent.sandbox.base import Limits, SandboxError
 from computepool.agent.sandbox.interior import atomic_folder
-from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
 from computepool.agent.sandbox.runtime.tree import SITE
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
@@ -99,6 +99,7 @@ class Offers:
         build = Build(
             argv=(offer.environment.python, "-I", _SCRIPT, self._runtime.path / SITE, _SITE, offer.environment.minor),
             limits=Limits(memory_mb=512, wall_s=60.0, disk_mb=_SITE_BYTES // (1024 * 1024)),
+            env=offer.environment.env(self._runtime.env(INSIDE)),
             mounts=offer.mounts,
             files={_SCRIPT: Path(offered_copy.__file__).read_bytes()},
             label=f"environment {offer.environment.name}",

@@ -64,11 +64,18 @@ def list_environments(*, data: Data = None) -> None:
     """
     from computepool.agent.owner import environment_list
 
-    readings = environment_list.read_all(node_folder(data))
+    try:
+        known: dict[str, str] = call_agent(data, "status")["environments"]
+    except Unavailable:
+        known = {}
     facts = [
-        {"name": reading.saved.name, "path": str(reading.saved.path), "problem": reading.problem}
-        | ({} if reading.found is None else _facts(reading.found))
-        for reading in readings
+        {
+            "name": each.saved.name,
+            "path": str(each.saved.path),
+            "problem": each.problem or known.get(each.saved.name, ""),
+        }
+        | ({} if each.found is None else _facts(each.found))
+        for each in environment_list.read_all(node_folder(data))
     ]
     rows = [
         (

@@ -131,7 +131,7 @@ def _describe_offers(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> str:
     have = 0 if found is None else int(np.count_nonzero(found))
     verb = "has" if have == 1 else "have"
     others = "" if needs.offered_only or have == rows.size else "; others must install it"
-    return f" {have} of {pluralize(rows.size, 'node')} {verb} {gate_messages.software(needs)}{others}."
+    return f" {have} of {rows.size} nodes {verb} {gate_messages.software(needs)}{others}."
 
 
 def with_node_names(fleet: Fleet, shape: Shape) -> Shape:

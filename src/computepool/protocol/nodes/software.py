@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from computepool.core.environment import Environment
+from computepool.core.words import pluralize
 from computepool.protocol.base import Request, Tag
 
 ENVIRONMENTS_MAX = 8
@@ -39,6 +40,12 @@ class EnvironmentModel(Request):
     #: versions by package; in lists of nodes only the number
     packages: dict[PackageName, PackageVersion] = Field(default={}, max_length=PACKAGES_MAX)
     packages_count: int = Field(default=0, ge=0)
+
+    @property
+    def sentence(self) -> str:
+        cuda = f", CUDA {self.cuda}" if self.cuda else ""
+        packages = pluralize(len(self.packages) or self.packages_count, "package")
+        return f"{self.name} (Python {self.python}{cuda}, {packages})"
 
     def environment(self) -> Environment:
         return Environment.of(self.python, self.packages)
