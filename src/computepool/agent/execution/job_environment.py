@@ -148,9 +148,7 @@ class JobEnvironment:
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         if used and self.sandbox.level is not Level.PROCESS:
             mounts |= driver.mounts(used, sysfs=self.sandbox.level is not Level.GVISOR)  # gVisor has a sysfs of its own
-            own = {**python, **offered}.get("LD_LIBRARY_PATH")
-            if own is None:
-                own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
+            own = {**self.runtime.env(INSIDE), **python, **offered}.get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         return SandboxPolicy(

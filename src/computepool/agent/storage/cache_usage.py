@@ -1,4 +1,4 @@
-"""What the node has cached: the size of each part, each thing in it, and clearing it while no agent runs."""
+"""The node's cache: the size of each part, each thing in it, and clearing it while no agent runs."""
 
 from __future__ import annotations
 

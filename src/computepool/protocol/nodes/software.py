@@ -75,7 +75,7 @@ class OffersSoftware(Request):
     installs: bool = True  #: it installs what jobs depend on and no environment has
 
     @model_validator(mode="after")
-    def _bounded(self) -> Self:
+    def _check_bounds(self) -> Self:
         if sum(len(found.packages) for found in self.environments) > PACKAGES_MAX:
             raise ValueError(f"environments: a node offers at most {PACKAGES_MAX} packages")
         if len({found.name for found in self.environments}) < len(self.environments):
