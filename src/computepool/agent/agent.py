@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from computepool.agent.config import AgentConfig
@@ -132,6 +133,7 @@ class Agent:
         self._offers = Offers(
             config.data_dir, config.cache_dir, builder, runtime=machine.runtime, level=machine.sandbox.level
         )
+        self._building_offers = partial(self._offers.run, environments.build, self._offer_environments)
         return Provisions(pythons, environments, self._offers)
 
     def _make_lane_cpus(self) -> LaneCpus:
@@ -203,6 +205,7 @@ class Agent:
             asyncio.create_task(part.run())
             for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery, self._cache_report)
         ]
+        helpers.append(asyncio.create_task(self._building_offers()))
         await self._keyring.resume()
         await self._offer_environments()
         main = asyncio.create_task(self.loop.run())
@@ -244,6 +247,7 @@ class Agent:
         if word == "rekey":
             return await self._rekey()
         if word == "environments":
+            self._offers.retry()
             await self._offer_environments()
             return {"offered": [found.name for found in self._offers.models], "problems": self._offers.problems}
         if word.startswith(CLEAR):

@@ -5,6 +5,7 @@ Also saved is what jobs may read besides the folder. What leads out of it later 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from computepool.agent.hub_link.identity import write_private
 from computepool.agent.packages import offered
+from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.offered import OfferedEnvironment
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, NotFound
 from computepool.protocol.nodes.software import ENVIRONMENTS_MAX, PACKAGES_MAX
 
 FILE = "environments.json"
+#: Folder of what is installed from lock files.
+BUILT = "offered"
 
 
 class SavedEnvironment(BaseModel):
@@ -26,6 +30,7 @@ class SavedEnvironment(BaseModel):
     path: Path
     base: Path | None = None
     links: tuple[Path, ...] = ()
+    lock: str = ""  #: exact requirements, which the agent installs into `path`
 
 
 _LIST = TypeAdapter(list[SavedEnvironment])
@@ -53,11 +58,7 @@ def load(data_dir: Path) -> list[SavedEnvironment]:
 
 def add(data_dir: Path, name: str, path: Path) -> OfferedEnvironment:
     """Raises BadRequest if jobs could not use it, and Conflict for a name that is taken."""
-    saved = load(data_dir)
-    if any(known.name == name for known in saved):
-        raise Conflict(f"There is an environment {name} already; remove it first: pool node env remove {name}")
-    if len(saved) >= ENVIRONMENTS_MAX:
-        raise Conflict(f"A node offers at most {ENVIRONMENTS_MAX} environments; remove one first.")
+    saved = _with_room(data_dir, name)
     found = offered.read(name, path)
     for place in found.mounts:
         if data_dir.resolve().is_relative_to(place):
@@ -68,6 +69,25 @@ def add(data_dir: Path, name: str, path: Path) -> OfferedEnvironment:
     new = SavedEnvironment(name=name, path=found.path, base=found.base, links=found.links)
     _save(data_dir, [*saved, new])
     return found
+
+
+def add_lock(data_dir: Path, name: str, text: str) -> SavedEnvironment:
+    """Offer the packages of a lock file, which the agent installs into a folder of its own."""
+    offered.check_name(name)
+    saved = _with_room(data_dir, name)
+    digest = hashlib.sha256(f"{PYTHON}\n{text}".encode()).hexdigest()[:16]
+    new = SavedEnvironment(name=name, path=(data_dir / BUILT).absolute() / f"{name}-{digest}", lock=text)
+    _save(data_dir, [*saved, new])
+    return new
+
+
+def _with_room(data_dir: Path, name: str) -> list[SavedEnvironment]:
+    saved = load(data_dir)
+    if any(known.name == name for known in saved):
+        raise Conflict(f"There is an environment {name} already; remove it first: pool node env remove {name}")
+    if len(saved) >= ENVIRONMENTS_MAX:
+        raise Conflict(f"A node offers at most {ENVIRONMENTS_MAX} environments; remove one first.")
+    return saved
 
 
 def remove(data_dir: Path, name: str) -> None:
@@ -84,6 +104,8 @@ def read_all(data_dir: Path) -> list[EnvironmentReading]:
 
 
 def _read(saved: SavedEnvironment) -> EnvironmentReading:
+    if saved.lock and not saved.path.is_dir():
+        return EnvironmentReading(saved, None, "its packages are not installed yet")
     try:
         found = offered.read(saved.name, saved.path)
     except ComputePoolError as error:

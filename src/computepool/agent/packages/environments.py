@@ -30,6 +30,7 @@ from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
 from computepool.agent.sandbox.interior import atomic_folder
+from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.resources import PACKAGES
 from computepool.protocol.jobs.requirements import dependencies_key
 
@@ -99,9 +100,19 @@ class Environments:
         made = partial(self._install, dependencies, interpreter)
         return await self.folders.acquire(key, made, label=_shorten(dependencies))
 
+    async def build(self, lock: str, target: Path) -> None:
+        """Install exact requirements of the owner's, for the agent's own Python, into a folder that is never evicted.
+
+        Raises BadJob or StagingFailed.
+        """
+        building = target.with_name(f".building-{target.name}")
+        await asyncio.to_thread(remove_tree, building)
+        await self._install((lock,), None, building)
+        building.rename(target)
+
     async def _install(self, dependencies: tuple[str, ...], interpreter: Interpreter | None, target: Path) -> int:
         async with self._installing:
-            _log.info("installing %s", ", ".join(dependencies))
+            _log.info("installing %s", _shorten(dependencies))
             bytes_max = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
             try:
                 build = await self._plan(dependencies, bytes_max, interpreter)

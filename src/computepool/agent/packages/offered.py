@@ -100,8 +100,7 @@ class ReadyEnvironment:
 
 def read(name: str, path: Path) -> OfferedEnvironment:
     """The environment in this folder. Raises BadRequest if there is none that jobs could use."""
-    if not _NAME.fullmatch(name):
-        raise BadRequest(f"{name[:64]!a} is not a name for an environment: use letters, digits, dots and dashes.")
+    check_name(name)
     folder = Path(os.path.abspath(path))
     if not folder.is_dir():
         raise BadRequest(f"{folder} is not a folder.")
@@ -116,6 +115,11 @@ def read(name: str, path: Path) -> OfferedEnvironment:
     for needed in (*found.mounts, *found.site):
         _require_reachable(needed)
     return found
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"{name[:64]!a} is not a name for an environment: use letters, digits, dots and dashes.")
 
 
 def _read(name: str, folder: Path) -> OfferedEnvironment:

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from computepool.agent.execution.attempt_result import CannotStart
 from computepool.agent.owner import environment_list
+from computepool.agent.owner.environment_list import SavedEnvironment
 from computepool.agent.packages import offered_copy
 from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
 from computepool.agent.packages.cached_folders import finish_anyway
@@ -23,11 +25,15 @@ from computepool.agent.sandbox.base import Limits, SandboxError
 from computepool.agent.sandbox.interior import atomic_folder
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
 from computepool.agent.sandbox.runtime.tree import SITE
+from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.software import EnvironmentModel
 
 _log = logging.getLogger(__name__)
+
+#: Installs exact requirements into a folder.
+Install = Callable[[str, Path], Awaitable[None]]
 
 _SITE, _SCRIPT = "site", "make_site.py"
 _SITE_BYTES = 64 * 1024 * 1024
@@ -47,6 +53,8 @@ class Offers:
         self._level = level
         self._offers: tuple[ReadyEnvironment, ...] = ()
         self._refreshing = asyncio.Lock()
+        self._unbuilt = asyncio.Event()
+        self._unbuildable: dict[str, str] = {}  #: why lock files could not be installed, by name
         self.problems: dict[str, str] = {}  #: why environments of the owner's list are not offered, by name
 
     @property
@@ -57,6 +65,38 @@ class Offers:
         """The first that has all of these packages, for one of these minor versions of Python if any are named."""
         found = choose((offer.environment for offer in self._offers), dependencies, pythons)
         return next((offer for offer in self._offers if offer.environment is found), None)
+
+    async def run(self, install: Install, on_change: Callable[[], Awaitable[None]]) -> None:
+        """Install the owner's lock files as they are added. A failure stays until the list is read again by the owner."""
+        await asyncio.to_thread(self._sweep)
+        while True:
+            await self._unbuilt.wait()
+            self._unbuilt.clear()
+            for saved in self._saved():
+                if saved.lock and not saved.path.is_dir() and saved.name not in self._unbuildable:
+                    try:
+                        saved.path.parent.mkdir(mode=0o755, exist_ok=True)
+                        await install(saved.lock, saved.path)
+                    except (CannotStart, OSError) as error:
+                        self._unbuildable[saved.name] = str(error)
+                    await on_change()
+
+    def _sweep(self) -> None:
+        """Remove what was installed from lock files that the owner has removed."""
+        kept = {saved.path.name for saved in self._saved() if saved.lock}
+        for path in (self._data_dir / environment_list.BUILT).glob("*"):
+            if path.name not in kept:
+                remove_tree(path)
+
+    def _saved(self) -> list[SavedEnvironment]:
+        try:
+            return environment_list.load(self._data_dir)
+        except ComputePoolError as error:
+            _log.warning("%s", error.detail)
+            return []
+
+    def retry(self) -> None:
+        self._unbuildable.clear()
 
     async def refresh(self) -> bool:
         """Read the owner's list again; true if other environments are offered now."""
@@ -74,8 +114,11 @@ class Offers:
                         raise SandboxError(reading.problem)
                     offers.append(await self._prepare(reading.found))
                 except (OSError, SandboxError, TooMuch) as error:
-                    self.problems[reading.saved.name] = str(error)
-                    _log.warning("not offering the environment %s: %s", reading.saved.name, error)
+                    why = self._unbuildable.get(reading.saved.name) or str(error)
+                    self.problems[reading.saved.name] = why
+                    if reading.saved.lock and not reading.saved.path.is_dir():
+                        self._unbuilt.set()
+                    _log.warning("not offering the environment %s: %s", reading.saved.name, why)
             self._offers = tuple(offers)
             return self.models != before
 
@@ -128,7 +171,7 @@ class Offers:
         final = self._cache_dir / f"programs-{found.name}-{os.stat(folder).st_mtime_ns:x}"
         with atomic_folder(final) as target:
             if target is not None:
-                _copy_programs(folder, target, python=real)
+                copy_programs(folder, target, python=real)
         return final
 
 
@@ -143,7 +186,7 @@ def _leads_to_own(python: Path) -> bool:
     return False
 
 
-def _copy_programs(folder: Path, target: Path, *, python: str) -> None:
+def copy_programs(folder: Path, target: Path, *, python: str) -> None:
     with os.scandir(folder) as entries:
         for entry, _ in zip(entries, range(_PROGRAMS_MAX), strict=False):
             place = target / entry.name

@@ -25,7 +25,11 @@ Name = Annotated[str, Argument(metavar="NAME", help="Your name for it, such as t
 def add(
     name: Name,
     path: Annotated[
-        Path, Argument(metavar="FOLDER", help="Virtual environment, conda environment, or folder of packages.")
+        Path,
+        Argument(
+            metavar="PATH",
+            help="Virtual environment, conda environment, folder of packages, or a lock file: uv.lock, requirements.",
+        ),
     ],
     *,
     data: Data = None,
@@ -34,12 +38,16 @@ def add(
 
     Examples:
       pool node env add torch /opt/torch/.venv
+      pool node env add ml ./uv.lock           install it once, into the node's folder
     """
     from computepool.agent.config import prepare_data_dir
     from computepool.agent.owner import environment_list
 
     folder = node_folder(data)
     prepare_data_dir(folder)
+    if path.is_file():
+        _add_lock(name, path, data)
+        return
     found = environment_list.add(folder, name, path)
     running = _reload(data)
     problem = running.get("problems", {}).get(name, "")
@@ -52,6 +60,19 @@ def add(
     else:
         state = "Offered now." if shown["offered"] else "Offered from the next start: pool node start"
     output.show(shown, f"{name}: {what}{cuda}. Jobs can read {', '.join(places)}. {state}")
+
+
+def _add_lock(name: str, path: Path, data: Path | None) -> None:
+    from computepool.agent.owner import environment_list
+    from computepool.agent.packages.locks import read_lock
+
+    saved = environment_list.add_lock(node_folder(data), name, read_lock(path))
+    running = bool(_reload(data))
+    state = "The node installs it now" if running else "The node installs it when it starts: pool node start"
+    output.show(
+        {"name": name, "path": str(saved.path), "offered": False, "problem": ""},
+        f"{name}: saved. {state}. See `pool node env list`.",
+    )
 
 
 @app.command("list")
