@@ -38,7 +38,9 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands.update({name: TyperCommand(name, help=line, short_help=line) for name, (_, line) in self.elsewhere.items()})
+        self.commands.update(
+            {name: TyperCommand(name, help=line, short_help=line) for name, (_, line) in self.elsewhere.items()}
+        )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _convert_late(self, ctx)
