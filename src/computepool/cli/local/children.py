@@ -39,7 +39,7 @@ class Child:
         self.log = log
         watched, self._lifeline = os.pipe()
         with _open_log(log) as sink:
-            self._log_start = sink.tell()  #: before it is the output of earlier starts
+            self._log_start = sink.seek(0, os.SEEK_END)  #: before it is the output of earlier starts
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "computepool.cli", *arguments],
                 stdin=subprocess.DEVNULL,
