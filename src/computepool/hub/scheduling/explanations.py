@@ -25,9 +25,10 @@ from computepool.protocol.jobs.explanations import (
     PreviewView,
     WhyView,
 )
-from computepool.protocol.jobs.jobs import JobDetail, requirements_of
+from computepool.protocol.jobs.jobs import requirements_of
 from computepool.protocol.jobs.requirements import satisfies
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.jobs.views import JobDetail
+from computepool.protocol.nodes.profile import Profile
 
 _KINDS_MAX = 5  #: of jobs that are explained for one list, because each explanation reads every node
 _AWAY_MAX = 50  #: nodes that are offline and compared with the job

@@ -1,4 +1,4 @@
-"""Wire models of explanations: why a job waits, and which nodes would take one."""
+"""Explanations of jobs: why one waits, and which nodes would take one."""
 
 from __future__ import annotations
 
