@@ -126,7 +126,9 @@ def test_links_that_leave_are_shown_and_loops_do_no_harm(folder: Path, shared: P
 
 def test_folders_that_are_no_environments_are_refused(folder: Path, shared: Path) -> None:
     (shared / "file").touch()
+    (shared / "a:b").mkdir()
     for path, why in (
+        (shared / "a:b", "PATH"),
         (shared / "nothing", "is not a folder"),
         (shared / "file", "is not a folder"),
         (shared, "neither"),

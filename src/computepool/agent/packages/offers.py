@@ -7,6 +7,7 @@ packages themselves are not imported.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import shutil
@@ -72,7 +73,7 @@ class Offers:
         while True:
             await self._unbuilt.wait()
             self._unbuilt.clear()
-            for saved in self._saved():
+            for saved in self._load_list():
                 if saved.lock and not saved.path.is_dir() and saved.name not in self._unbuildable:
                     try:
                         saved.path.parent.mkdir(mode=0o755, exist_ok=True)
@@ -83,12 +84,12 @@ class Offers:
 
     def _sweep(self) -> None:
         """Remove what was installed from lock files that the owner has removed."""
-        kept = {saved.path.name for saved in self._saved() if saved.lock}
+        kept = {saved.path.name for saved in self._load_list() if saved.lock}
         for path in (self._data_dir / environment_list.BUILT).glob("*"):
             if path.name not in kept:
                 remove_tree(path)
 
-    def _saved(self) -> list[SavedEnvironment]:
+    def _load_list(self) -> list[SavedEnvironment]:
         try:
             return environment_list.load(self._data_dir)
         except ComputePoolError as error:
@@ -168,7 +169,8 @@ class Offers:
             return None
         folder = found.path / "bin"
         real = os.path.realpath(found.python)
-        final = self._cache_dir / f"programs-{found.name}-{os.stat(folder).st_mtime_ns:x}"
+        known = hashlib.sha256(f"{folder} {real} {os.stat(folder).st_mtime_ns}".encode()).hexdigest()[:16]
+        final = self._cache_dir / f"programs-{known}"
         with atomic_folder(final) as target:
             if target is not None:
                 copy_programs(folder, target, python=real)
