@@ -36,7 +36,7 @@ def venv(shared: Path, runtime: Runtime) -> Path:
     return make_venv(shared / "venv", runtime, greet="WORD = 'hello'\n")
 
 
-@pytest.mark.parametrize("level", ["process", "namespace", "container", "gvisor"])
+@pytest.mark.parametrize("level", ["namespace", "process", "container", "gvisor"])
 async def test_scripts_commands_and_functions_run_in_an_offered_environment(
     hub: FakeHub, start_node: StartNode, data_dir: Path, venv: Path, level: str
 ) -> None:

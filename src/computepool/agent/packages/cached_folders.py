@@ -75,6 +75,7 @@ class CachedFolders:
             facts = {"label": label, "took_ms": round((loop.time() - began) * 1000)}
             with contextlib.suppress(OSError):  # A package may have put a folder there.
                 (building / FACTS).write_text(json.dumps(facts))
+                (building / FACTS).chmod(0o644)
             # Another agent on this folder may have been quicker; its content is the same.
             with contextlib.suppress(OSError):
                 building.rename(path)
