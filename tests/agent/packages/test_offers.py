@@ -66,6 +66,10 @@ async def test_environments_are_offered_and_withdrawn_while_the_node_runs(
     assert await node.agent.command("environments") == {"offered": ["greeting"], "problems": {}}
     report = await hub.run(script("import greet", **only))
     assert report.outcome is Outcome.SUCCEEDED, report.error
+    venv.rename(venv.with_name("moved"))
+    report = await hub.run(script("import greet", **only))
+    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED), "it is not the job's fault"
+    await until(lambda: node.agent.loop.profile.environments == [])
     environment_list.remove(data_dir, "greeting")
     assert (await node.agent.command("environments"))["offered"] == []
     assert node.agent.loop.profile.environments == []

@@ -54,7 +54,8 @@ class Offers:
         self._level = level
         self._offers: tuple[ReadyEnvironment, ...] = ()
         self._refreshing = asyncio.Lock()
-        self._unbuilt = asyncio.Event()
+        self._wake = asyncio.Event()  #: something is to be installed, or has gone
+        self._gone = False  #: an environment was removed from the disk
         self._unbuildable: dict[str, str] = {}  #: why lock files could not be installed, by name
         self.problems: dict[str, str] = {}  #: why environments of the owner's list are not offered, by name
 
@@ -65,14 +66,24 @@ class Offers:
     def find(self, dependencies: tuple[str, ...], pythons: frozenset[str]) -> ReadyEnvironment | None:
         """The first that has all of these packages, for one of these minor versions of Python if any are named."""
         found = choose((offer.environment for offer in self._offers), dependencies, pythons)
+        if found is not None and not (found.python or found.path).exists():
+            self._gone = True
+            self._wake.set()
+            return None
         return next((offer for offer in self._offers if offer.environment is found), None)
 
     async def run(self, install: Install, on_change: Callable[[], Awaitable[None]]) -> None:
-        """Install the owner's lock files as they are added. A failure stays until the list is read again by the owner."""
+        """Install the owner's lock files as they are added, and note environments that are gone.
+
+        A failure stays until the list is read again by the owner.
+        """
         await asyncio.to_thread(self._sweep)
         while True:
-            await self._unbuilt.wait()
-            self._unbuilt.clear()
+            await self._wake.wait()
+            self._wake.clear()
+            if self._gone:
+                self._gone = False
+                await on_change()
             for saved in self._load_list():
                 if saved.lock and not saved.path.is_dir() and saved.name not in self._unbuildable:
                     try:
@@ -118,7 +129,7 @@ class Offers:
                     why = self._unbuildable.get(reading.saved.name) or str(error)
                     self.problems[reading.saved.name] = why
                     if reading.saved.lock and not reading.saved.path.is_dir():
-                        self._unbuilt.set()
+                        self._wake.set()
                     _log.warning("not offering the environment %s: %s", reading.saved.name, why)
             self._offers = tuple(offers)
             return self.models != before
