@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempt_result import CannotStart
 from computepool.agent.owner import environment_list
 from computepool.agent.owner.environment_list import SavedEnvironment
@@ -22,7 +23,7 @@ from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tre
 from computepool.agent.packages.cached_folders import finish_anyway
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.offered import SYSTEM, OfferedEnvironment, ReadyEnvironment, choose
-from computepool.agent.sandbox.base import Limits, SandboxError
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError
 from computepool.agent.sandbox.interior import atomic_folder
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
 from computepool.agent.sandbox.runtime.tree import SITE
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 Install = Callable[[str, Path], Awaitable[None]]
 
 _SITE, _SCRIPT = "site", "make_site.py"
-_SITE_BYTES = 64 * 1024 * 1024
 _OUTPUT_CHARS = 300
 #: Programs of an environment that are copied where its links to Python would mean another one inside.
 _PROGRAM_BYTES, _PROGRAMS_MAX = 1024 * 1024, 2_000
@@ -46,9 +46,10 @@ _OWN_NAMES = (SYSTEM / "bin/python", SYSTEM / "bin/python3")
 
 
 class Offers:
-    def __init__(self, data_dir: Path, cache_dir: Path, builder: Builder, *, runtime: Runtime, level: Level) -> None:
-        self._data_dir = data_dir
-        self._cache_dir = cache_dir
+    def __init__(self, config: AgentConfig, builder: Builder, *, runtime: Runtime, level: Level) -> None:
+        self._data_dir = config.data_dir
+        self._cache_dir = config.cache_dir
+        self._limits = config.limits
         self._builder = builder
         self._runtime = runtime
         self._level = level
@@ -153,7 +154,11 @@ class Offers:
         assert offer.environment.python is not None
         build = Build(
             argv=(offer.environment.python, "-I", _SCRIPT, self._runtime.path / SITE, _SITE, offer.environment.minor),
-            limits=Limits(memory_mb=512, wall_s=60.0, disk_mb=_SITE_BYTES // (1024 * 1024)),
+            limits=Limits(
+                memory_mb=self._limits.environment_try_memory_mb,
+                wall_s=self._limits.environment_try_s,
+                disk_mb=self._limits.environment_try_disk_mb,
+            ),
             env=offer.environment.env(self._runtime.env(INSIDE)),
             mounts=offer.mounts,
             files={_SCRIPT: Path(offered_copy.__file__).read_bytes()},
@@ -167,7 +172,9 @@ class Offers:
                 with atomic_folder(site) as target:
                     if target is not None:
                         taken = target / "taken"
-                        take = asyncio.to_thread(take_tree, built.folder / _SITE, taken, bytes_max=_SITE_BYTES)
+                        take = asyncio.to_thread(
+                            take_tree, built.folder / _SITE, taken, bytes_max=self._limits.environment_try_disk_mb * MIB
+                        )
                         await finish_anyway(take)
                         for entry in list(taken.iterdir()):
                             entry.rename(target / entry.name)
