@@ -67,7 +67,7 @@ def add(data_dir: Path, name: str, path: Path) -> OfferedEnvironment:
     for place in found.mounts:
         if data_dir.resolve().is_relative_to(place):
             raise BadRequest(f"{place} contains the node's own folder {data_dir}, whose keys jobs must not read.")
-    with _changing(data_dir):
+    with _lock_list(data_dir):
         saved = _with_room(data_dir, name)
         total = len(found.packages) + sum(len(other.found.packages) for other in read_all(data_dir) if other.found)
         if total > PACKAGES_MAX:
@@ -82,7 +82,7 @@ def add_lock(data_dir: Path, name: str, text: str) -> SavedEnvironment:
     offered.check_name(name)
     digest = hashlib.sha256(f"{PYTHON}\n{text}".encode()).hexdigest()[:16]
     new = SavedEnvironment(name=name, path=(data_dir / BUILT).absolute() / f"{name}-{digest}", lock=text)
-    with _changing(data_dir):
+    with _lock_list(data_dir):
         _save(data_dir, [*_with_room(data_dir, name), new])
     return new
 
@@ -97,7 +97,7 @@ def _with_room(data_dir: Path, name: str) -> list[SavedEnvironment]:
 
 
 def remove(data_dir: Path, name: str) -> None:
-    with _changing(data_dir):
+    with _lock_list(data_dir):
         saved = load(data_dir)
         left = [known for known in saved if known.name != name]
         if len(left) == len(saved):
@@ -125,7 +125,7 @@ def _read(saved: SavedEnvironment) -> EnvironmentReading:
 
 
 @contextlib.contextmanager
-def _changing(data_dir: Path) -> Iterator[None]:
+def _lock_list(data_dir: Path) -> Iterator[None]:
     """Two commands at once change the list one after the other."""
     if not data_dir.is_dir():
         raise NotFound(f"There is no node in {data_dir}.")
