@@ -49,6 +49,7 @@ _COMMANDS = """
     approvals  account.approvals:app      Approve or reject requests of other admins (admin only).
     payouts    account.payouts:app        Request payouts of earned credits, and manage them.
     seal       account.seal:app           Encrypt job results to a key that only you hold.
+    secrets    account.secrets:app        Store values that jobs get as variables, such as passwords.
     webhooks   account.webhooks:app       Send notifications to a URL when groups or jobs finish.
     hub        local.hub:app              Run a hub on this machine.
 """

@@ -37,6 +37,7 @@ class WorkerKey:
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
     python: str = ""  #: as in PreparedSpec
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  #: values by variable
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

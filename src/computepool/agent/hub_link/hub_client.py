@@ -38,6 +38,7 @@ from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
+from computepool.protocol.jobs.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import (
@@ -165,6 +166,10 @@ class HubClient:
             return json.loads(reply)
         except ValueError as error:
             raise Unavailable("The hub's reply is not JSON.") from error
+
+    async def secrets(self, attempt_id: str, request: AttemptSecretsRequest) -> AttemptSecretsReply:
+        path = f"/attempts/{quote(attempt_id, safe='')}/secrets"
+        return await self._post(AttemptSecretsReply, path, _json_bytes(request))
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         return await self._post(HardwareView, "/hardware", _json_bytes(report))

@@ -102,6 +102,8 @@ def submit(
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     given["impossible"] = impossible
     work = pool.options(**given)
+    if given.get("secrets_anywhere") and not output.as_json():
+        output.note("Warning: the owner of any node that runs this job can read its secrets.")
     note_dependencies(work, file)
     if ask:
         print_quote(request_quote(work, file, rest, items=slices or 1))

@@ -1,4 +1,4 @@
-"""The tables of groups, checkpoints, messages and notifications."""
+"""The tables of groups, checkpoints, messages, notifications, secrets and schedules."""
 
 from __future__ import annotations
 
@@ -130,4 +130,17 @@ inline_storage = Table(
     metadata,
     Column("account_id", Text, primary_key=True),
     Column("bytes", BigInteger, nullable=False),
+)
+
+#: Secrets of accounts. The value is encrypted (hub/secrets/encryption.py).
+account_secrets = Table(
+    "account_secrets",
+    metadata,
+    Column("account_id", ForeignKey("accounts.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("kid", ForeignKey("signing_keys.kid"), nullable=False, index=True),  # the key that it is encrypted with
+    Column("size", Integer, nullable=False),  # bytes of the value
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("changed_at_ms", BigInteger, nullable=False),
 )

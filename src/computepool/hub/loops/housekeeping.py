@@ -18,6 +18,7 @@ from computepool.hub.money.payouts import payout_rounds
 from computepool.hub.nodes import known_nodes, uptime
 from computepool.hub.notifications import deliveries
 from computepool.hub.scheduling import housekeeping, leases
+from computepool.hub.secrets import encryption
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import probes, unconfirmed
 from computepool.hub.trust import hardware as hardware_service, reputation, submitter_reputation
@@ -36,6 +37,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         await spot_prices.prune(hub)
         await usage.prune(hub)
         await uptime.prune(hub)
+        await encryption.renew(hub)
         await reputation.refresh_all(hub)
         await submitter_reputation.refresh(hub)
 

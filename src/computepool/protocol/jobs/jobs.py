@@ -33,6 +33,7 @@ from computepool.protocol.base import (
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
 from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
+from computepool.protocol.jobs.secrets import WithSecrets
 from computepool.protocol.jobs.spec_rules import check_spec
 
 #: Limits for inline data; anything larger is sent as an artifact.
@@ -136,7 +137,7 @@ class InputFile(Request):
     size: Count
 
 
-class JobSpec(Request):
+class JobSpec(WithSecrets):
     """What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission."""
 
     kind: JobKind
@@ -179,7 +180,8 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        found = requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        return found if (owners := self.told_owners) is None else replace(found, secret_owners=owners)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""

@@ -31,6 +31,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
         if not is_plain(text):
             raise ValueError(f"{text!a} has control characters or bidirectional characters")
     _check_command(spec)
+    _check_secrets(spec)
     for file in spec.inputs:
         check_name(file.name)
     if spec.kind is not JobKind.SCRIPT:
@@ -43,6 +44,13 @@ def check_spec(spec: JobSpec) -> JobSpec:
     # A requirement like any other: placement, quotes and explanations use it.
     python = check_python(script.requires_python)
     return spec.model_copy(update={"needs": needs.model_copy(update={"python": python})})
+
+
+def _check_secrets(spec: JobSpec) -> None:
+    if twice := sorted(spec.secrets.keys() & spec.env.keys()):
+        raise ValueError(f"secrets: the variable {twice[0]} is also in env; give it one value")
+    if (spec.secret_owners or spec.secrets_anywhere) and not spec.secret_names:
+        raise ValueError("secrets: the job names no secret that other nodes could get")
 
 
 def _check_command(spec: JobSpec) -> None:
