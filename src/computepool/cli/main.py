@@ -39,6 +39,7 @@ _COMMANDS = """
     whoami     account.sign_in:whoami     Show the current hub and account.
     jobs       job.jobs:app               List, follow, explain and cancel jobs.
     group      job.groups:app             Manage groups of jobs and their results.
+    schedule   job.schedules:app          Run jobs at the times of a cron expression.
     credits    account.credits:app        Show your balance and your transfers.
     prices     account.prices:app         Show the current price table.
     node       node.nodes:app             Run a node on this machine, and manage your nodes.

@@ -62,6 +62,7 @@ from computepool.hub.observability import event_routes, page_routes
 from computepool.hub.observability.live import routes as mesh_routes
 from computepool.hub.observability.state import LoopHealth, ObservabilityState
 from computepool.hub.process import ProcessState
+from computepool.hub.schedules import routes as schedule_routes
 from computepool.hub.scheduling import cache_sync, leases
 from computepool.hub.scheduling.dispatch import Dispatcher, explorer_of
 from computepool.hub.scheduling.state import SchedulingState
@@ -198,6 +199,7 @@ def _routes() -> list[BaseRoute]:
         payout_routes.router,
         webhook_routes.router,
         secret_routes.router,
+        schedule_routes.router,
         document.router,
     ):
         shared.include_router(router)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from computepool.sdk.resources.mesh import MeshApi
     from computepool.sdk.resources.nodes import NodeApi
     from computepool.sdk.resources.payouts import PayoutApi
+    from computepool.sdk.resources.schedules import ScheduleApi
     from computepool.sdk.resources.secrets import SecretApi
     from computepool.sdk.resources.webhooks import WebhookApi
 
@@ -127,6 +128,12 @@ class Pool:
         from computepool.sdk.resources.groups import GroupApi
 
         return GroupApi(self.transport, self.artifacts)
+
+    @cached_property
+    def schedules(self) -> ScheduleApi:
+        from computepool.sdk.resources.schedules import ScheduleApi
+
+        return ScheduleApi(self)
 
     @cached_property
     def functions(self) -> FunctionCache:

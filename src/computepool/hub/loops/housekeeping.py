@@ -17,6 +17,7 @@ from computepool.hub.money.market import spot_prices
 from computepool.hub.money.payouts import payout_rounds
 from computepool.hub.nodes import known_nodes, uptime
 from computepool.hub.notifications import deliveries
+from computepool.hub.schedules import rounds
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.secrets import encryption
 from computepool.hub.settings import Settings
@@ -63,6 +64,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         repeat(settings.verify_known_round_s, "known_nodes", partial(known_nodes.refresh, hub)),
         repeat(settings.retier_round_s, "hardware", measure),
         repeat(settings.payout_round_s, "payouts", partial(payout_rounds.run, hub)),
+        repeat(settings.schedule_round_s, "schedules", partial(rounds.run, hub)),
         repeat(settings.sweep_s, "sweep", Sweep(hub)),
         repeat(renew_s(settings), "renew", partial(leases.renew, hub)),
         repeat(settings.lease_min_s / 2, "note_seen", partial(leases.note_seen, hub)),

@@ -208,6 +208,15 @@ class Submitter:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
 
+    def spec_of(self, what: Work, args: Sequence[object] = ()) -> JobSpec:
+        """The spec of a script with arguments, a command, or a function that is called without arguments."""
+        if isinstance(what, str | os.PathLike):
+            return self.script(what, args)
+        if not callable(what):
+            return self.program(what)
+        pickled = self._pool.functions.pickle(what)
+        return self._function_spec(what, pickled, self._function_needs(pickled))
+
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Submission, str]:
         """One call of a function, and the JSON of its Item."""
         data = functions.pickle_arguments(args, kwargs)
