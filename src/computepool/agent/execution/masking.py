@@ -27,15 +27,15 @@ class Masker:
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
         """The masked text, as far as it is known. `final`: nothing follows."""
         buffer, self._held = self._held + data, b""
-        undecided = [] if final else self._undecided(buffer)
+        open_places = [] if final else self._open_places(buffer)
         matches = [(at, -len(piece), piece) for piece in self._pieces if (at := buffer.find(piece)) >= 0]
         heapify(matches)
         found: list[bytes] = []
         start = 0
         while True:
-            while undecided and undecided[-1] < start:
-                undecided.pop()
-            end = undecided[-1] if undecided else len(buffer)
+            while open_places and open_places[-1] < start:
+                open_places.pop()
+            end = open_places[-1] if open_places else len(buffer)
             while matches and matches[0][0] < start:  # within what was just masked
                 piece = matches[0][2]
                 if (at := buffer.find(piece, start)) >= 0:
@@ -63,7 +63,7 @@ class Masker:
         cut, self._held = bool(self._held), b""
         return MASK if cut else b""
 
-    def _undecided(self, buffer: bytes) -> list[int]:
+    def _open_places(self, buffer: bytes) -> list[int]:
         """The places from which the rest is the beginning of a piece, so that the next data decides; last one first."""
         tail = range(len(buffer) - 1, max(0, len(buffer) - self._tail_max) - 1, -1)
         return [at for at in tail if self._begins_piece(buffer[at:])]

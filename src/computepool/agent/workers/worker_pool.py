@@ -23,7 +23,7 @@ from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, cha
 _CHANNEL_FD = 3
 
 
-def _named(key: WorkerKey) -> dict[str, str]:
+def _secret_names(key: WorkerKey) -> dict[str, str]:
     """So that the worker masks secrets in tracebacks, before it cuts long ones."""
     return {SECRETS_VARIABLE: ",".join(name for name, _ in key.secrets)} if key.secrets else {}
 
@@ -127,7 +127,7 @@ class WorkerPool:
             policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
-                env={**dict(key.env), **dict(key.secrets), **_named(key)},
+                env={**dict(key.env), **dict(key.secrets), **_secret_names(key)},
                 packages=provision.packages,
                 interpreter=interpreter,
                 cards=key.cards,

@@ -39,8 +39,8 @@ def set_secret(
 
 def _value(name: str, file: Path | None) -> str:
     if file is None and sys.stdin.isatty():
-        asked: str = typer.prompt(f"Value of {name}", hide_input=True, confirmation_prompt=True, err=True)
-        return asked
+        typed: str = typer.prompt(f"Value of {name}", hide_input=True, confirmation_prompt=True, err=True)
+        return typed
     try:
         if file is None:
             data = sys.stdin.buffer.read(SECRET_BYTES_MAX + 2)

@@ -94,7 +94,7 @@ def show(name: _Name, *, limit: Limit = 20) -> None:
     following = ", ".join(_local(at_ms, found.tz) for at_ms in found.next_ms)
     fields = [("schedule", f"{found.name} ({found.id})"), ("state", found.state), ("reason", found.reason)]
     fields += [("times", f"{found.cron} {found.tz}"), ("next", following), ("overlap", found.overlap)]
-    output.print_fields([*fields, ("missed", found.missed), ("job", found.request.spec.name)])
+    output.print_fields([*fields, ("missed", found.missed), ("job", found.spec.name)])
     rows = [
         (_local(run.tick_ms, found.tz), _state(run), " ".join(run.job_ids[:3]), run.outcome, run.reason) for run in runs
     ]

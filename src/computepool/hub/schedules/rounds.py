@@ -61,7 +61,7 @@ def _decide(tx: Tx, row: ScheduleRow, *, tick_ms: int, settings: Settings) -> tu
     """The state of the tick's run, and the reason if it is not submitted."""
     if row.missed == "skip" and tx.now_ms - tick_ms > settings.schedule_grace_s * 1000:
         return rows.MISSED, "no hub ran at this time"
-    if row.overlap == "replace" or not unfinished(tx.connection, row.id):
+    if row.overlap == "replace" or not unfinished_jobs(tx.connection, row.id):
         return rows.STARTING, ""
     if row.overlap == "skip":
         return rows.SKIPPED, "the run before had not finished"
@@ -80,7 +80,7 @@ def _add_run(tx: Tx, row: ScheduleRow, *, tick_ms: int, state: str, reason: str,
     return rows.get_run(tx.connection, row.id, tick_ms) if state == rows.STARTING else None
 
 
-def unfinished(connection: Connection, schedule_id: str) -> list[str]:
+def unfinished_jobs(connection: Connection, schedule_id: str) -> list[str]:
     """Jobs of earlier runs that have not finished; a run that is being submitted counts as one."""
     begun = rows.runs_in(connection, schedule_id, [rows.STARTING, rows.SUBMITTED], limit=_BEFORE_MAX)
     ids = [job_id for run in begun for job_id in json.loads(run.job_ids)]
@@ -102,7 +102,7 @@ async def _continue(hub: Hub, run: RunRow) -> None:
         else:
             waiting = rows.runs_in(tx.connection, run.schedule_id, [rows.WAITING], limit=settings.schedule_waiting_max)
             ready = waiting[-1].tick_ms == run.tick_ms if waiting else False
-            ready = ready and not unfinished(tx.connection, run.schedule_id)
+            ready = ready and not unfinished_jobs(tx.connection, run.schedule_id)
         if not ready or not rows.change_run(tx, run, state=rows.STARTING, touched_at_ms=tx.now_ms):
             return None
         return row
@@ -145,7 +145,7 @@ def _principal(connection: Connection, account_id: str) -> Principal:
 
 
 async def _cancel_before(hub: Hub, principal: Principal, schedule_id: str) -> None:
-    for job_id in await hub.store.read(unfinished, schedule_id):
+    for job_id in await hub.store.read(unfinished_jobs, schedule_id):
         if "@" not in job_id:
             await cancel.cancel(hub, principal, job_id)
 

@@ -100,17 +100,19 @@ async def page(hub: Hub, principal: Principal, *, after: str | None, limit: int)
 
 async def get(hub: Hub, principal: Principal, schedule_id: str) -> ScheduleDetail:
     def load(connection: Connection) -> ScheduleDetail:
-        row = _owned(connection, principal, schedule_id)
+        row = _require(connection, principal, schedule_id)
         runs = _runs(connection, rows.runs_of(connection, row.id, limit=_RUNS_SHOWN))
         request = SubmitRequest.model_validate_json(row.request)
-        return ScheduleDetail(**_view(connection, row).model_dump(), request=request, runs=runs)
+        return ScheduleDetail(
+            **_view(connection, row).model_dump(), spec=request.spec, jobs=len(request.items), runs=runs
+        )
 
     return await hub.store.read(load)
 
 
 async def runs(hub: Hub, principal: Principal, schedule_id: str, *, before: int | None, limit: int) -> ScheduleRunPage:
     def load(connection: Connection) -> list[ScheduleRun]:
-        row = _owned(connection, principal, schedule_id)
+        row = _require(connection, principal, schedule_id)
         return _runs(connection, rows.runs_of(connection, row.id, before=before, limit=limit))
 
     found = await hub.store.read(load)
@@ -129,14 +131,14 @@ async def resume(hub: Hub, principal: Principal, schedule_id: str) -> ScheduleVi
 
 async def _set_state(hub: Hub, principal: Principal, schedule_id: str, *, state: str) -> ScheduleView:
     def unit(tx: Tx) -> ScheduleView:
-        row = _owned(tx.connection, principal, schedule_id)
+        row = _require(tx.connection, principal, schedule_id)
         active = state == rows.ACTIVE
         following = cron_of(row.cron, row.tz).after(tx.now_ms) if active else []
         if rows.set_state(tx, row.id, state=state, next_at_ms=following[0] if following else None):
             what = "schedule.resumed" if active else "schedule.paused"
             actor, data = principal.account_id, {"schedule_id": row.id}
             tx.emit(actor=actor, action=what, account_id=row.account_id, data=data)
-        return _view(tx.connection, _owned(tx.connection, principal, schedule_id))
+        return _view(tx.connection, _require(tx.connection, principal, schedule_id))
 
     return await hub.store.write(unit)
 
@@ -146,7 +148,7 @@ async def run_now(hub: Hub, principal: Principal, schedule_id: str, *, remembere
     kept = hub.settings.schedule_runs_max
 
     def unit(tx: Tx) -> ScheduleRun:
-        row = _owned(tx.connection, principal, schedule_id)
+        row = _require(tx.connection, principal, schedule_id)
         if not rows.insert_run(tx, row.id, tick_ms=tx.now_ms, state=rows.STARTING, by_hand=True, kept=kept):
             raise Conflict("The schedule runs at this very moment; try again.")
         return ScheduleRun(tick_ms=tx.now_ms, by_hand=True, state=rows.STARTING)
@@ -154,7 +156,7 @@ async def run_now(hub: Hub, principal: Principal, schedule_id: str, *, remembere
     made = await write_once(hub, remembered, unit, model=ScheduleRun)
 
     def load(connection: Connection) -> tuple[ScheduleRow, RunRow | None]:
-        return _owned(connection, principal, schedule_id), rows.get_run(connection, schedule_id, made.tick_ms)
+        return _require(connection, principal, schedule_id), rows.get_run(connection, schedule_id, made.tick_ms)
 
     row, run = await hub.store.read(load)
     if run is not None and run.state == rows.STARTING:
@@ -167,7 +169,7 @@ async def remove(hub: Hub, principal: Principal, schedule_id: str) -> None:
     """Its jobs continue."""
 
     def unit(tx: Tx) -> None:
-        row = _owned(tx.connection, principal, schedule_id)
+        row = _require(tx.connection, principal, schedule_id)
         rows.remove(tx, row.id)
         artifact_rows.drop_named(tx, account_id=row.account_id, role="kept", name=f"{LABEL}{row.id}")
         data = {"schedule_id": row.id, "name": row.name}
@@ -176,7 +178,7 @@ async def remove(hub: Hub, principal: Principal, schedule_id: str) -> None:
     await hub.store.write(unit)
 
 
-def _owned(connection: Connection, principal: Principal, schedule_id: str) -> ScheduleRow:
+def _require(connection: Connection, principal: Principal, schedule_id: str) -> ScheduleRow:
     row = rows.get(connection, schedule_id)
     if row is None or not access.may_manage(principal, row.account_id):
         raise NotFound("There is no such schedule, or it is not yours.")

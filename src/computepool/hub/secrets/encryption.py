@@ -89,7 +89,7 @@ async def renew(hub: Hub) -> int:
 
     def unit(tx: Tx) -> tuple[int, tuple[str, str] | None]:
         cipher = Cipher(tx.connection, settings)
-        found = rows.encrypted_with(tx.connection, former - {cipher.kid}, after=after, limit=_BATCH)
+        found = rows.of_keys(tx.connection, former - {cipher.kid}, after=after, limit=_BATCH)
         renewed = sum(_renew_row(tx, cipher, row, clock=clock) for row in found)
         return renewed, (found[-1].account_id, found[-1].name) if len(found) == _BATCH else None
 

@@ -35,7 +35,7 @@ async def resolve(hub: Hub, account_id: str, spec: JobSpec, *, is_child: bool) -
     names = spec.secret_names
 
     def load(connection: Connection) -> list[str]:
-        if missing := sorted(names - rows.named(connection, account_id, names).keys()):
+        if missing := sorted(names - rows.by_name(connection, account_id, names).keys()):
             raise NotFound(
                 f"You have no secret {missing[0]}; store it with `pool secrets set {missing[0]}`.", field="spec.secrets"
             )
@@ -75,7 +75,7 @@ async def of_attempt(
         spec = JobSpec.model_validate_json(body)
         _check_owner(spec, node.owner, account=account)
         values = Cipher(tx.connection, settings).decrypt_all(
-            rows.named(tx.connection, account, spec.secret_names).values()
+            rows.by_name(tx.connection, account, spec.secret_names).values()
         )
         if missing := sorted(spec.secret_names - values.keys()):
             return job.id, SecretBundle(), missing
@@ -103,7 +103,7 @@ async def of_attempt(
 
 def _check_owner(spec: JobSpec, owner: str, *, account: str) -> None:
     """The gate of placement once more, because a mistake there must not reveal a secret."""
-    owners = spec.told_owners
+    owners = spec.secret_readers
     if not spec.secret_names:
         raise NotFound("This job has no secrets.")
     if owners is not None and owner != account and owner not in owners:

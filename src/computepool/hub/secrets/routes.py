@@ -6,19 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from computepool.hub.http.dependencies import Allow, HubDep, IdPath, Node, Submitter
+from computepool.hub.http.dependencies import Allow, HubDep, Submitter
 from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.identity.access import Action, Principal, Scope
-from computepool.hub.secrets import job_secrets, secrets
-from computepool.protocol.jobs.secrets import (
-    AttemptSecretsReply,
-    AttemptSecretsRequest,
-    SecretList,
-    SecretName,
-    SecretRequest,
-    SecretView,
-)
+from computepool.hub.secrets import secrets
+from computepool.protocol.jobs.secrets import SecretList, SecretName, SecretRequest, SecretView
 
 router = guarded_router(tags=["accounts"])
 _Name = Annotated[SecretName, Path()]
@@ -42,11 +35,3 @@ async def set_secret(name: _Name, body: SecretRequest, principal: _Keeper, hub: 
 async def remove_secret(name: _Name, principal: _Keeper, hub: HubDep) -> None:
     """Remove a secret. Jobs that name it fail when they start."""
     await secrets.remove(hub, principal, name)
-
-
-@router.post("/attempts/{attempt_id}/secrets", responses=refuses(403, 404, 409))
-async def attempt_secrets(
-    attempt_id: IdPath, body: AttemptSecretsRequest, node: Node, hub: HubDep
-) -> AttemptSecretsReply:
-    """Get the secrets of an attempt that this node starts, sealed to a key that it made for the request."""
-    return await job_secrets.of_attempt(hub, node, attempt_id, request=body)

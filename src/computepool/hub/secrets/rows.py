@@ -29,7 +29,7 @@ def of_account(connection: Connection, account_id: str) -> list[SecretRow]:
     return SecretRow.fetch(connection, _c.account_id == account_id, order=_c.name)
 
 
-def named(connection: Connection, account_id: str, names: Collection[str]) -> dict[str, SecretRow]:
+def by_name(connection: Connection, account_id: str, names: Collection[str]) -> dict[str, SecretRow]:
     which = dialect.among(connection, _c.name, sorted(names))
     return {row.name: row for row in SecretRow.fetch(connection, _c.account_id == account_id, which)}
 
@@ -55,9 +55,7 @@ def remove(tx: Tx, *, account_id: str, name: str) -> bool:
     return tx.connection.execute(statement).rowcount == 1
 
 
-def encrypted_with(
-    connection: Connection, kids: Collection[str], *, after: tuple[str, str], limit: int
-) -> list[SecretRow]:
+def of_keys(connection: Connection, kids: Collection[str], *, after: tuple[str, str], limit: int) -> list[SecretRow]:
     """Those encrypted with one of these keys, in the order of account and name, after the given ones."""
     account_id, name = after
     later = (_c.account_id > account_id) | ((_c.account_id == account_id) & (_c.name > name))

@@ -31,7 +31,7 @@ async def put(hub: Hub, principal: Principal, name: str, *, request: SecretReque
         value = cipher.encrypt(request.value, account_id=account, name=name, clock=clock)
         rows.put(tx, account_id=account, name=name, value=value, kid=cipher.kid, size=size)
         tx.emit_own(account, "secret.changed" if known else "secret.created", name=name)
-        return _view(rows.named(tx.connection, account, {name})[name])
+        return _view(rows.by_name(tx.connection, account, {name})[name])
 
     return await hub.store.write(unit)
 

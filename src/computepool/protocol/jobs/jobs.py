@@ -181,7 +181,7 @@ class JobSpec(WithSecrets):
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
         found = requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
-        return found if (owners := self.told_owners) is None else replace(found, secret_owners=owners)
+        return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from computepool.protocol.base import Page, Reply, Request
-from computepool.protocol.jobs.jobs import SubmitRequest
+from computepool.protocol.jobs.jobs import JobSpec, SubmitRequest
 
 #: What happens at a tick while jobs of the run before are unfinished: no run, a run after them, or a run instead of them.
 Overlap = Literal["skip", "queue", "replace"]
@@ -58,7 +58,8 @@ class ScheduleView(Reply):
 
 
 class ScheduleDetail(ScheduleView):
-    request: SubmitRequest
+    spec: JobSpec  #: of its jobs
+    jobs: int  #: of each run
     runs: list[ScheduleRun] = []  #: the newest ones, newest first
 
 

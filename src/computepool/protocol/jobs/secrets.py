@@ -49,7 +49,7 @@ class WithSecrets(Request):
         return frozenset(self.secrets.values()) | login
 
     @property
-    def told_owners(self) -> frozenset[str] | None:
+    def secret_readers(self) -> frozenset[str] | None:
         """The owners, besides its own account, whose nodes may run it; None if it does not matter."""
         return None if self.secrets_anywhere or not self.secret_names else frozenset(self.secret_owners)
 

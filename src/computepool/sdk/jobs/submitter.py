@@ -171,7 +171,7 @@ class Submitter:
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
-            fields["secret_owners"] = None if spec.told_owners is None else sorted(spec.told_owners)
+            fields["secret_owners"] = None if spec.secret_readers is None else sorted(spec.secret_readers)
         request = validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
