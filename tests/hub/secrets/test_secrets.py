@@ -21,6 +21,7 @@ from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import body, job, submit
+from tests.hub.working import granted
 
 VALUE = "correct-horse-battery-staple"
 TOKEN = {"secrets": {"TOKEN": "TOKEN"}}
@@ -200,3 +201,19 @@ async def test_the_database_alone_does_not_reveal_a_secret(tmp_path: Path) -> No
         node.sign_in()
         answer, bundle = await ask(node, grant)
         assert (answer.json()["missing"], bundle) == (["TOKEN"], None)
+
+
+async def test_runs_that_check_a_result_obey_the_same_rule(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    await sam.put("/secrets/TOKEN", json={"value": VALUE})
+    nodes = [await hub.node(await hub.account(name, "provider"), name=name) for name in ("eve", "pia", "otto")]
+    spec = {**TOKEN, "secret_owners": ["pia", "otto"]}
+    [job_id] = await submit(sam, spec=spec, verify="quorum:2")
+    ran: list[str] = []
+    for _ in range(2):
+        node, grant = await granted(nodes)
+        assert (await ask(node, grant))[1].env == {"TOKEN": VALUE}
+        await node.report(grant.attempt_id)
+        ran.append(node.profile.name)
+    assert sorted(ran) == ["otto", "pia"]
+    assert (await job(sam, job_id))["state"] == "succeeded"
