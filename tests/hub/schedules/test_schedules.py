@@ -11,6 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from computepool.hub.db.group_tables import schedules
+from computepool.hub.db.queries import set_where
 from computepool.hub.schedules import rounds, rows
 from computepool.testing.clock import EPOCH_MS, FakeClock
 from computepool.testing.hub import HubDouble
@@ -234,3 +236,15 @@ async def test_two_hubs_share_the_ticks(pair: tuple[HubDouble, HubDouble], clock
     assert len(jobs) == 8
     runs = (await show(sam, schedule_id))["runs"]
     assert sorted(one["id"] for one in jobs) == sorted(run["job_ids"][0] for run in runs), json.dumps(runs)
+
+
+async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(
+    hub: HubDouble, clock: FakeClock, sam: httpx2.AsyncClient
+) -> None:
+    broken, fine = await add(sam, name="broken"), await add(sam, name="fine")
+    await hub.hub.store.write(lambda tx: set_where(tx, schedules, schedules.c.id == broken, tz="No/Zone"))
+    await tick(hub, clock)
+    assert await states(sam, fine) == ["submitted"]
+    shown = {one["name"]: one for one in (await sam.get("/schedules")).json()["schedules"]}
+    assert (shown["broken"]["state"], shown["fine"]["state"]) == ("paused", "active")
+    assert "not a time zone" in shown["broken"]["reason"]

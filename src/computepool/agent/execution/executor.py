@@ -161,7 +161,7 @@ class Executor:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.result(started=False)
         try:
-            if attempt.spec.spec.secret_names and attempt.secrets is None:
+            if attempt.spec.spec.has_secrets and attempt.secrets is None:
                 await attempt.prepare(self.secrets.fetch(attempt))
             if attempt.spec.kind in CALLED:
                 result = await self.functions.run(attempt, lane)

@@ -139,7 +139,7 @@ class FunctionRunner:
                 return
             if attempt.stop or attempt.worker_key != worker.key:
                 return
-            if spec.spec.secret_names:
+            if spec.spec.has_secrets:
                 return  # fetched when its turn comes
             call = self._call(attempt, worker, payload=grant.payload, function=None)
             if not worker.send(call):

@@ -261,7 +261,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
     names = filter(None, os.environ.get(SECRETS_VARIABLE, "").split(","))
-    secrets = (os.environ[name].strip() for name in names)
+    secrets = (os.environ.get(name, "").strip() for name in names)
     _secrets[:] = sorted((one for one in secrets if len(one.encode()) >= _SECRET_MIN), key=len, reverse=True)
     sys.argv = ["function"]
     sys.path.append(os.getcwd())  # for modules among the inputs

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Awaitable
 
 from pydantic import ValidationError
 
-from computepool.core.errors import ComputePoolError, Forbidden, Unavailable
+from computepool.core.errors import BadRequest, ComputePoolError, Forbidden, Unavailable
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
@@ -39,10 +40,29 @@ _ROUTE = "schedule"
 
 async def run(hub: Hub) -> None:
     for row in await hub.store.read(rows.due, hub.now_ms(), limit=_BATCH):
-        if (started := await hub.store.write(_pass, row, settings=hub.settings)) is not None:
-            await start(hub, row, started)
+        await _alone(_tick(hub, row), row.id)
     for open_run in await hub.store.read(rows.open_runs, limit=_BATCH):
-        await _continue(hub, open_run)
+        await _alone(_continue(hub, open_run), open_run.schedule_id)
+
+
+async def _alone(work: Awaitable[None], schedule_id: str) -> None:
+    """A schedule that fails must not keep the others from running."""
+    try:
+        await work
+    except Unavailable as error:
+        _log.warning("schedule.delayed: %s: %s", schedule_id, error.detail)
+    except Exception:  # noqa: BLE001 - whatever it is, it concerns this schedule
+        _log.exception("schedule.broken: %s", schedule_id)
+
+
+async def _tick(hub: Hub, row: ScheduleRow) -> None:
+    try:
+        started = await hub.store.write(_pass, row, settings=hub.settings)
+    except BadRequest as error:  # for example a time zone that no longer exists
+        await hub.store.write(_pause, row, reason=error.detail)
+        return
+    if started is not None:
+        await start(hub, row, started)
 
 
 def _pass(tx: Tx, row: ScheduleRow, *, settings: Settings) -> RunRow | None:
@@ -164,12 +184,10 @@ def _fail(tx: Tx, row: ScheduleRow, run: RunRow, *, reason: str, failures_max: i
     tx.emit(actor="hub", action="schedule.failed", account_id=row.account_id, reason=reason, data=data)
     failures = rows.note_failure(tx, row.id, reason)
     if failures >= failures_max:
-        why = f"{failures} runs in a row could not be submitted: {reason}"
-        if rows.set_state(tx, row.id, state=rows.PAUSED, reason=why):
-            tx.emit(
-                actor="hub",
-                action="schedule.paused",
-                account_id=row.account_id,
-                reason=why,
-                data={"schedule_id": row.id},
-            )
+        _pause(tx, row, reason=f"{failures} runs in a row could not be submitted: {reason}")
+
+
+def _pause(tx: Tx, row: ScheduleRow, *, reason: str) -> None:
+    if rows.set_state(tx, row.id, state=rows.PAUSED, reason=reason):
+        data = {"schedule_id": row.id}
+        tx.emit(actor="hub", action="schedule.paused", account_id=row.account_id, reason=reason, data=data)

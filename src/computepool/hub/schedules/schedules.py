@@ -69,7 +69,7 @@ async def _prepare(hub: Hub, principal: Principal, given: ScheduleRequest) -> Su
     if request.after or request.group_id or any(item.key or item.replaces for item in request.items):
         raise BadRequest("A schedule's jobs cannot wait for others, nor belong to a group.", field="request")
     needs = await hosts.resolve(hub, principal.account_id, spec.needs, at="request.spec.needs")
-    if spec.secret_names:
+    if spec.has_secrets:
         spec = await job_secrets.resolve(hub, principal.account_id, spec, is_child=False)
     labels = [*spec.labels, f"{LABEL}{given.name}"]
     return request.model_copy(update={"spec": spec.model_copy(update={"needs": needs, "labels": labels})})

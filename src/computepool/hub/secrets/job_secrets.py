@@ -79,15 +79,16 @@ async def of_attempt(
         )
         if missing := sorted(spec.secret_names - values.keys()):
             return job.id, SecretBundle(), missing
-        tx.emit(
-            actor="hub",
-            action="secret.used",
-            account_id=account,
-            job_id=job.id,
-            attempt_id=attempt_id,
-            node_id=node.node_id,
-            data={"names": sorted(values)},
-        )
+        if not rows.was_used(tx.connection, job.id, attempt_id):  # an agent may ask again, or as often as it likes
+            tx.emit(
+                actor="hub",
+                action=rows.USED,
+                account_id=account,
+                job_id=job.id,
+                attempt_id=attempt_id,
+                node_id=node.node_id,
+                data={"names": sorted(values)},
+            )
         login = None if spec.registry_secret is None else values[spec.registry_secret]
         env = {variable: values[name] for variable, name in spec.secrets.items()}
         return job.id, SecretBundle(env=env, registry=login), []

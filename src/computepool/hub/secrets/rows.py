@@ -10,8 +10,10 @@ from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import account_secrets
 from computepool.hub.db.queries import any_row, count, set_where
 from computepool.hub.db.session import Tx
+from computepool.hub.db.tables import events
 from computepool.hub.db.typed_rows import TypedRow
 
+USED = "secret.used"  #: the action of an event
 _c = account_secrets.c
 
 
@@ -40,6 +42,12 @@ def has(connection: Connection, account_id: str, name: str) -> bool:
 
 def count_of_account(connection: Connection, account_id: str) -> int:
     return count(connection, _c.account_id == account_id)
+
+
+def was_used(connection: Connection, job_id: str, attempt_id: str) -> bool:
+    """Whether the event that a node got the secrets of this attempt was recorded."""
+    of_attempt = (events.c.job_id == job_id, events.c.attempt_id == attempt_id)
+    return any_row(connection, *of_attempt, events.c.action == USED)
 
 
 def put(tx: Tx, *, account_id: str, name: str, value: str, kid: str, size: int) -> None:

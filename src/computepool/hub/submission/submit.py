@@ -45,7 +45,7 @@ async def submit(
         needs = await hosts.resolve(hub, principal.account_id, request.spec.needs, at="spec.needs")
         if needs is not request.spec.needs:
             request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
-        if request.spec.secret_names:
+        if request.spec.has_secrets:
             spec = await job_secrets.resolve(hub, principal.account_id, request.spec, is_child=parent is not None)
             request = request.model_copy(update={"spec": spec})
         submission, warning = await _prepare(hub, principal, request, parent=parent)

@@ -43,6 +43,10 @@ class WithSecrets(Request):
     secrets_anywhere: bool = False  #: every node may get its secrets
 
     @property
+    def has_secrets(self) -> bool:
+        return bool(self.secrets or self.registry_secret)
+
+    @property
     def secret_names(self) -> frozenset[str]:
         """All secrets that its node gets."""
         login = {self.registry_secret} if self.registry_secret else set()
@@ -51,7 +55,7 @@ class WithSecrets(Request):
     @property
     def secret_readers(self) -> frozenset[str] | None:
         """The owners, besides its own account, whose nodes may run it; None if it does not matter."""
-        return None if self.secrets_anywhere or not self.secret_names else frozenset(self.secret_owners)
+        return None if self.secrets_anywhere or not self.has_secrets else frozenset(self.secret_owners)
 
 
 class SecretRequest(Request):

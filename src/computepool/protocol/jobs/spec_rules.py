@@ -49,7 +49,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
 def _check_secrets(spec: JobSpec) -> None:
     if twice := sorted(spec.secrets.keys() & spec.env.keys()):
         raise ValueError(f"secrets: the variable {twice[0]} is also in env; give it one value")
-    if (spec.secret_owners or spec.secrets_anywhere) and not spec.secret_names:
+    if (spec.secret_owners or spec.secrets_anywhere) and not spec.has_secrets:
         raise ValueError("secrets: the job names no secret that other nodes could get")
 
 
