@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.identity.signing import rotation
 from computepool.hub.secrets import encryption
-from computepool.protocol.jobs.secrets import SecretBundle, bundle_about, signed_text
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import public_text, unseal_text
+from computepool.protocol.secrets import SecretBundle, bundle_about, signed_text
 from computepool.protocol.tokens import b64
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

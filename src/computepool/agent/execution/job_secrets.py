@@ -13,8 +13,8 @@ from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.masking import mask_text
 from computepool.agent.hub_link.hub_client import retry
 from computepool.core.errors import ComputePoolError
-from computepool.protocol.jobs.secrets import AttemptSecretsRequest, SecretBundle, bundle_about, signed_text
 from computepool.protocol.sealing import SealError, public_text, unseal_text
+from computepool.protocol.secrets import AttemptSecretsRequest, SecretBundle, bundle_about, signed_text
 
 
 @dataclass(eq=False)

@@ -38,7 +38,6 @@ from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
-from computepool.protocol.jobs.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import (
@@ -51,6 +50,7 @@ from computepool.protocol.nodes.nodes import (
     RekeyReply,
     RekeyRequest,
 )
+from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_token
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typer import Argument, BadParameter, Option, Typer
 
 from computepool.cli import output
 from computepool.cli.options import open_pool
-from computepool.protocol.jobs.secrets import SECRET_BYTES_MAX
+from computepool.protocol.secrets import SECRET_BYTES_MAX
 
 app = Typer(no_args_is_help=True)
 _Name = Annotated[str, Argument(metavar="NAME", help="Name, such as DB_PASSWORD.")]

@@ -14,7 +14,7 @@ from computepool.cli.job.submit import SubmitCommand, make_spec, note_dependenci
 from computepool.cli.options import REST, Limit, accepts, job_options, open_pool
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.schedules import ScheduleRun, ScheduleView
+    from computepool.protocol.schedules import ScheduleRun, ScheduleView
     from computepool.sdk import JobOptions
 
 app = Typer(no_args_is_help=True)

@@ -6,7 +6,7 @@ from computepool.hub.http.dependencies import Cursor, HubDep, IdPath, Limit, Rem
 from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.schedules import schedules
-from computepool.protocol.jobs.schedules import (
+from computepool.protocol.schedules import (
     ScheduleDetail,
     SchedulePage,
     ScheduleRequest,

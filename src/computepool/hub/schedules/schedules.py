@@ -21,7 +21,7 @@ from computepool.hub.schedules.rows import RunRow, ScheduleRow
 from computepool.hub.schedules.ticks import cron_of
 from computepool.hub.secrets import job_secrets
 from computepool.protocol.jobs.jobs import SubmitRequest
-from computepool.protocol.jobs.schedules import (
+from computepool.protocol.schedules import (
     ScheduleDetail,
     SchedulePage,
     ScheduleRequest,

@@ -15,14 +15,14 @@ from computepool.hub.jobs.running import children
 from computepool.hub.secrets import rows
 from computepool.hub.secrets.encryption import Cipher
 from computepool.protocol.jobs.jobs import JobSpec
-from computepool.protocol.jobs.secrets import (
+from computepool.protocol.sealing import public_bytes, seal_text
+from computepool.protocol.secrets import (
     AttemptSecretsReply,
     AttemptSecretsRequest,
     SecretBundle,
     bundle_about,
     signed_text,
 )
-from computepool.protocol.sealing import public_bytes, seal_text
 
 
 async def resolve(hub: Hub, account_id: str, spec: JobSpec, *, is_child: bool) -> JobSpec:

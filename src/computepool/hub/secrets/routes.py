@@ -11,7 +11,7 @@ from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.identity.access import Action, Principal, Scope
 from computepool.hub.secrets import secrets
-from computepool.protocol.jobs.secrets import SecretList, SecretName, SecretRequest, SecretView
+from computepool.protocol.secrets import SecretList, SecretName, SecretRequest, SecretView
 
 router = guarded_router(tags=["accounts"])
 _Name = Annotated[SecretName, Path()]

@@ -9,7 +9,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.secrets import rows
 from computepool.hub.secrets.encryption import Cipher
 from computepool.hub.secrets.rows import SecretRow
-from computepool.protocol.jobs.secrets import SecretList, SecretRequest, SecretView
+from computepool.protocol.secrets import SecretList, SecretRequest, SecretView
 
 
 async def put(hub: Hub, principal: Principal, name: str, *, request: SecretRequest) -> SecretView:

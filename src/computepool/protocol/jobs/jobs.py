@@ -32,8 +32,8 @@ from computepool.protocol.base import (
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
 from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
-from computepool.protocol.jobs.secrets import WithSecrets
 from computepool.protocol.jobs.spec_rules import check_spec
+from computepool.protocol.secrets import WithSecrets
 
 #: Limits for inline data; anything larger is sent as an artifact.
 SOURCE_MAX = 256 * 1024

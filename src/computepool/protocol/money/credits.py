@@ -11,7 +11,7 @@ from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Needs, NetTargets
-from computepool.protocol.jobs.secrets import SECRET_OWNERS_MAX
+from computepool.protocol.secrets import SECRET_OWNERS_MAX
 
 #: Jobs in one quote, which may be more than one submission can contain.
 QUOTE_ITEMS_MAX = 1_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from computepool.core.errors import NotFound
-from computepool.protocol.jobs import schedules as wire
+from computepool.protocol import schedules as wire
 from computepool.protocol.jobs.jobs import Item, JobSpec, SubmitRequest
 from computepool.sdk.client.paging import iterate_pages
 from computepool.sdk.client.resource import Resource, validate

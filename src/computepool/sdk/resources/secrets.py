@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from computepool.core.errors import BadRequest
-from computepool.protocol.jobs import secrets as wire
+from computepool.protocol import secrets as wire
 from computepool.sdk.client.resource import Resource
 
 Secrets: TypeAlias = list[wire.SecretView]

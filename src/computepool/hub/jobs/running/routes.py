@@ -17,8 +17,8 @@ from computepool.hub.submission import submit
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import SubmitReply
-from computepool.protocol.jobs.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.jobs.views import JobResult, JobView
+from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 
 router = guarded_router(tags=["agent"])
 
