@@ -17,6 +17,7 @@ from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import JobLogs, OutputSink
+from computepool.agent.execution.job_secrets import SecretFetcher
 from computepool.agent.execution.lanes import LaneCpus
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
@@ -171,6 +172,7 @@ class Agent:
             node,
             processes,
             functions,
+            secrets=SecretFetcher(node),
             keeper=keeper,
             relay=relay,
             shipper=self._shipper,

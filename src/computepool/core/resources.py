@@ -115,6 +115,8 @@ class Requirements:
     warm: frozenset[str] = frozenset()  #: keys of what it takes long to fetch; nodes that have them start it sooner
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
+    #: It gets secrets, on nodes of its account and of these owners only; None: it gets none, or gets them anywhere.
+    secret_owners: frozenset[str] | None = None
 
     def ram_on(self, capacity: Capacity) -> int:
         """The MB that the job reserves on a node. The shares of all cores add up to the node's memory, so jobs that do not

@@ -418,6 +418,15 @@ WORDS: dict[str, GateMessages] = {
         lambda *_: "no sandbox for other accounts' jobs",
         lambda *_: "have no sandbox for other accounts' jobs",
     ),
+    "secrets": GateMessages(
+        lambda s: (
+            "a node of your own"
+            + (", or of an owner you named," if s.requirements.secret_owners else "")
+            + " for its secrets"
+        ),
+        lambda *_: "a node of another account, which may not see its secrets",
+        lambda *_: "belong to accounts that may not see its secrets",
+    ),
     "gpu_lent": GateMessages(
         lambda _: "a GPU that its owner lends to other accounts",
         lambda *_: "a GPU for its owner and trusted accounts only",

@@ -163,6 +163,17 @@ def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return _or_trusted(fleet, shape, rows, mask=fleet.table.level[rows] >= int(Level.NAMESPACE))
 
 
+def _secrets(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Protects the submitter: only owners that they named get their secrets. Whom an owner trusts is of no account here."""
+    owners = shape.requirements.secret_owners
+    if owners is None:
+        return None
+    mask = fleet.owner_mask(shape.account, rows).copy()
+    for owner in owners:
+        mask |= fleet.owner_mask(owner, rows)
+    return mask
+
+
 def _gpu_lent(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """GPUs need an opt-in of their own, because a driver exposes more than a kernel."""
     if not cards_needed(shape.requirements):
@@ -289,6 +300,7 @@ GATES: tuple[Gate, ...] = (
     Gate("software", idle=_software),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("secrets", idle=_secrets),
     Gate("gpu_lent", idle=_gpu_lent),
     Gate("network", idle=_network),
     *(

@@ -41,6 +41,7 @@ from computepool.protocol.jobs.requirements import (
     minor_versions,
 )
 from computepool.protocol.jobs.spec_rules import check_spec
+from computepool.protocol.secrets import WithSecrets
 
 #: Limits for inline data; anything larger is sent as an artifact.
 SOURCE_MAX = 256 * 1024
@@ -171,7 +172,7 @@ class InputFile(Request):
     size: Count
 
 
-class JobSpec(Request):
+class JobSpec(WithSecrets):
     """What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission."""
 
     kind: JobKind
@@ -214,7 +215,7 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(
+        found = requirements_of(
             self.needs,
             net=self.net,
             labels=self.labels,
@@ -222,6 +223,7 @@ class JobSpec(Request):
             dependencies=self.dependencies,
             inputs=self.inputs,
         )
+        return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""
