@@ -182,7 +182,12 @@ _TERMS = {
         "--autodetect/--no-autodetect",
     ),
     "after": option(
-        list[str], "JOB", "Start only after this job (ID, name, or `last`) has succeeded.", parser=_finder("job")
+        list[str], "JOB", "Start after this job (ID, name, or `last`) has succeeded; repeatable.", parser=_finder("job")
+    ),
+    "when": option(
+        str,
+        "WHEN",
+        "With --after: success (all succeed, the default), failure (one of them does not) or always (all have ended).",
     ),
     "type": option(
         str,

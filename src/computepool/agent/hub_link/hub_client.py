@@ -36,6 +36,7 @@ from computepool.core.errors import (
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
+from computepool.protocol.jobs.arguments import ArgumentPage
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
 from computepool.protocol.money.market import OwnNodeView
@@ -165,6 +166,10 @@ class HubClient:
             return json.loads(reply)
         except ValueError as error:
             raise Unavailable("The hub's reply is not JSON.") from error
+
+    async def arguments(self, attempt_id: str, *, after: int) -> ArgumentPage:
+        """Results of other jobs that are arguments of this attempt's."""
+        return await self._get(ArgumentPage, f"/attempts/{quote(attempt_id, safe='')}/arguments?after={after}")
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         return await self._post(HardwareView, "/hardware", _json_bytes(report))

@@ -89,6 +89,7 @@ class Reason(StrEnum):
     MOVED = "moved"  #: to another host, at the job's own request
     CANCELLED_BY_USER = "cancelled_by_user"
     DEPENDENCY_FAILED = "dependency_failed"
+    SKIPPED = "skipped"  #: it runs only after a failure, and there was none
     PARENT_ENDED = "parent_ended"  #: the job that submitted it did not succeed
     QUEUED_TOO_LONG = "queued_too_long"
     NOT_CONFIRMED = "not_confirmed"  #: there is a result, but nobody confirmed it in time

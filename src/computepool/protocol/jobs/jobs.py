@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from computepool.core.isolation import Level
+from computepool.core.jobs.dependencies import When
 from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason
 from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import DEFAULT_RAM_MB, Requirements
@@ -162,6 +163,7 @@ class JobSpec(Request):
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
+    takes_results: bool = False  #: its arguments contain results of other jobs (`uses` of its items)
 
     @property
     def saves(self) -> bool:
@@ -200,6 +202,8 @@ class Item(Request):
     bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: items of its group in this job
     #: a finished job of the group that had these items, which count here from now on
     replaces: Id | None = None
+    #: jobs whose results its arguments contain; it waits until all of them have succeeded
+    uses: list[Id] = Field(default=[], max_length=LIST_MAX)
 
     @property
     def is_bundle(self) -> bool:
@@ -233,6 +237,7 @@ class SubmitRequest(Request):
     priority: int = Field(default=0, ge=PRIORITY_MIN, le=PRIORITY_MAX)
     retries: int = Field(default=0, ge=0, le=100)
     after: list[Id] = Field(default=[], max_length=LIST_MAX)
+    when: When = When.SUCCESS  #: the condition on these jobs
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
     group_id: Id | None = None  #: one of your groups
     #: Microcredits per hour and job; 0: only your own nodes; default: about twice the current price.
@@ -252,6 +257,11 @@ class SubmitRequest(Request):
     def _one_way(self) -> Self:
         if self.compare is not None and self.compare_function is not None:
             raise ValueError("use either compare or compare_function, not both")
+        uses = any(item.uses for item in self.items)
+        if uses and not (self.spec.kind is JobKind.FUNCTION and self.spec.takes_results):
+            raise ValueError("only a function that takes results can use those of other jobs (spec.takes_results)")
+        if self.when is not When.SUCCESS and (uses or not self.after):
+            raise ValueError(f"when={self.when}: needs jobs in `after`, and no results of jobs as arguments")
         check_one_way(self.verify, self.confidence)
         return self
 
@@ -368,6 +378,8 @@ class CheckpointView(Reply):
 class JobDetail(JobView):
     spec: JobSpec
     after: list[str] = []
+    when: When = When.SUCCESS  #: the condition on these jobs
+    uses: list[str] = []  #: those of them whose results are among its arguments
     tries: list[AttemptView] = []
     outputs: list[OutputFile] = []
     corrected: CorrectedResult | None = None  #: only if the verdict is refuted

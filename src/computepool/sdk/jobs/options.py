@@ -55,7 +55,8 @@ class JobOptions(TypedDict, total=False):
     dependencies: Words  #: packages to install; default: those that the code imports, in the versions installed here
     autodetect: bool  #: False: neither send local modules that the code imports, nor require its packages
     net: Words  #: hosts that it may connect to, as "host:port" or "*.domain:port"; default: none
-    after: Sequence[str | JobFuture]  #: jobs that must succeed first
+    after: Sequence[str | JobFuture]  #: jobs that must end first
+    when: str  #: the condition on them: success (the default: all succeed), failure (one does not) or always
     group: str  #: put it into this group of yours, by ID or name; a new name creates a group
     labels: Words
     type: str  #: ml, gaming or other: a label with default requirements
@@ -163,7 +164,7 @@ def rules(options: JobOptions) -> dict[str, Any]:
 def terms(options: JobOptions) -> dict[str, Any]:
     """The fields of a SubmitRequest other than spec, items and group."""
     plain: Mapping[str, Any] = options
-    same = ("priority", "retries", "verify", "confidence", "impossible")
+    same = ("priority", "retries", "verify", "confidence", "impossible", "when")
     fields = {word: plain[word] for word in same if word in plain}
     if not {"verify", "confidence"} & fields.keys() and recipient(plain.get("seal")) is not None:
         fields["verify"] = "none"  # sealed results cannot be verified, which also affects quotes

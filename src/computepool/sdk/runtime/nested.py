@@ -304,7 +304,7 @@ def _pickle(thing: Any) -> str:
 _SAME_NEEDS = ("cores", "gpus", "host", "isolation")
 _SAME_SPEC = ("env", "allow_pickle", "checkpoints", "children")
 _SPEC_LISTS = ("dependencies", "net", "labels")
-_SAME_TERMS = ("retries", "priority", "verify", "confidence")
+_SAME_TERMS = ("retries", "priority", "verify", "confidence", "when")
 _OPTIONS = frozenset(
     {
         *_SAME_NEEDS, *SIZES, *WORD_LISTS, *_SAME_SPEC, *_SPEC_LISTS, *_SAME_TERMS,
