@@ -89,6 +89,9 @@ def find_host(word: str) -> str:
     return _finder("node")(word) if word.startswith("node_") else word
 
 
+find_job = _finder("job")
+
+
 def ask_passphrase() -> str:
     """Prompt on the terminal; empty if there is none."""
     if not sys.stdin.isatty():

@@ -158,6 +158,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the jobs that are connected with a job: before it, after it, or over others */
+        get: operations["get_job_graph"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/queue": {
         parameters: {
             query?: never;
@@ -202,6 +219,23 @@ export interface paths {
         };
         /** Get a group, with its number of jobs in each state */
         get: operations["get_group"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/groups/{group_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the jobs of a group that come before or after other jobs */
+        get: operations["get_group_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -525,6 +559,23 @@ export interface paths {
         };
         /** Get results of a group that a running job created */
         get: operations["child_group_results"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/arguments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the results of other jobs that are arguments of a running one */
+        get: operations["get_arguments"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2133,6 +2184,28 @@ export interface components {
              */
             can_approve: boolean;
         };
+        /**
+         * ArgumentPage
+         * @description Results of some of the jobs. Request with `after=next` until `next` is null.
+         */
+        ArgumentPage: {
+            /** Arguments */
+            arguments: components["schemas"]["ArgumentView"][];
+            /** Next */
+            next?: number | null;
+        };
+        /**
+         * ArgumentView
+         * @description The result of one job.
+         */
+        ArgumentView: {
+            /** Job Id */
+            job_id: string;
+            /** Result */
+            result?: string | null;
+            /** Result Artifact */
+            result_artifact?: string | null;
+        };
         /** ArrivalReply */
         ArrivalReply: {
             /** Recorded */
@@ -3077,6 +3150,48 @@ export interface components {
             /** Checkpoint */
             checkpoint?: components["schemas"]["OutputRef"][] | null;
         };
+        /** GraphEdge */
+        GraphEdge: {
+            /** After Id */
+            after_id: string;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Is Argument
+             * @default false
+             */
+            is_argument: boolean;
+        };
+        /** GraphJob */
+        GraphJob: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Key */
+            key?: string | null;
+            /** Group Id */
+            group_id?: string | null;
+            state: components["schemas"]["JobState"];
+            reason: components["schemas"]["Reason"];
+            /** @default success */
+            when: components["schemas"]["When"];
+        };
+        /**
+         * GraphView
+         * @description Jobs, each after those that it comes after, and the edges between them.
+         */
+        GraphView: {
+            /** Jobs */
+            jobs: components["schemas"]["GraphJob"][];
+            /** Edges */
+            edges: components["schemas"]["GraphEdge"][];
+            /**
+             * More
+             * @default false
+             */
+            more: boolean;
+        };
         /**
          * GroupItem
          * @description One entry of a group: a job, or a key without one.
@@ -3568,6 +3683,11 @@ export interface components {
             bundled: number;
             /** Replaces */
             replaces?: string | null;
+            /**
+             * Uses
+             * @default []
+             */
+            uses: string[];
         };
         /** ItemPage */
         ItemPage: {
@@ -3693,6 +3813,13 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @default success */
+            when: components["schemas"]["When"];
+            /**
+             * Uses
+             * @default []
+             */
+            uses: string[];
             /**
              * Tries
              * @default []
@@ -3894,6 +4021,11 @@ export interface components {
             children: number;
             /** Children Budget */
             children_budget?: number | null;
+            /**
+             * Takes Results
+             * @default false
+             */
+            takes_results: boolean;
         };
         /**
          * JobState
@@ -5976,7 +6108,7 @@ export interface components {
          * @description The reason for a state. The words are stable; people see a sentence made from them.
          * @enum {string}
          */
-        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
+        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "skipped" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
         /**
          * Receipt
          * @description For the accepted run and the runs that confirmed its result. Amounts in microcredits, times in milliseconds since the
@@ -6706,7 +6838,8 @@ export interface components {
              * Items
              * @default [
              *       {
-             *         "bundled": 1
+             *         "bundled": 1,
+             *         "uses": []
              *       }
              *     ]
              */
@@ -6726,6 +6859,8 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @default success */
+            when: components["schemas"]["When"];
             /**
              * Ttl S
              * @default 604800
@@ -6972,6 +7107,12 @@ export interface components {
             /** Disabled Reason */
             disabled_reason?: string | null;
         };
+        /**
+         * When
+         * @description The condition on the jobs that a job comes after.
+         * @enum {string}
+         */
+        When: "success" | "failure" | "always";
         /**
          * Which
          * @description Which of a group's items to list.
@@ -8586,6 +8727,122 @@ export interface operations {
             };
         };
     };
+    get_job_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_queue: {
         parameters: {
             query?: never;
@@ -8962,6 +9219,122 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_group_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                group_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphView"];
                 };
             };
             /** @description No valid key, cookie or node token */
@@ -11641,6 +12014,123 @@ export interface operations {
                      *       "status": 403,
                      *       "code": "forbidden",
                      *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_arguments: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArgumentPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, literal, update
+from sqlalchemy import ColumnElement, Connection, Select, case, exists, literal, or_, select, update
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import scalars
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import dependencies, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -41,6 +42,26 @@ def _dependents(connection: Connection) -> Select[Any]:
 def get(connection: Connection, job_id: str) -> list[Dependency]:
     """The jobs that this one comes after."""
     return Dependency.fetch(connection, dependencies.c.job_id == job_id, order=dependencies.c.after_id)
+
+
+def around(connection: Connection, job_ids: Sequence[str], *, limit: int) -> list[Dependency]:
+    """The edges that begin or end at these jobs, at most so many of each kind."""
+    of = (dialect.among(connection, column, job_ids) for column in (dependencies.c.job_id, dependencies.c.after_id))
+    order = dependencies.c.job_id, dependencies.c.after_id
+    return [edge for matching in of for edge in Dependency.fetch(connection, matching, order=order, limit=limit)]
+
+
+def between(connection: Connection, job_ids: Sequence[str], *, limit: int) -> list[Dependency]:
+    """The edges from one of these jobs to another."""
+    both = (dialect.among(connection, column, job_ids) for column in (dependencies.c.job_id, dependencies.c.after_id))
+    return Dependency.fetch(connection, *both, order=(dependencies.c.job_id, dependencies.c.after_id), limit=limit)
+
+
+def connected_in_group(connection: Connection, group_id: str, *, limit: int) -> list[str]:
+    """The first jobs of a group that come before or after another job."""
+    ends = (exists().where(column == jobs.c.id) for column in (dependencies.c.job_id, dependencies.c.after_id))
+    statement = select(jobs.c.id).where(jobs.c.group_id == group_id, or_(*ends)).order_by(jobs.c.id)
+    return scalars(connection, statement.limit(limit))
 
 
 def argument_ids(connection: Connection, job_id: str) -> list[str]:

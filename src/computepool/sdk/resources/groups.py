@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from computepool.core.errors import NotFound
 from computepool.protocol.jobs import bundles, groups as wire
 from computepool.protocol.jobs.children import MessagePage, MessageView
+from computepool.protocol.jobs.graph import GraphView
 from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import answers
 from computepool.protocol.references import ReferenceKind
@@ -50,6 +51,10 @@ class GroupApi(Resource):
         if isinstance(group, wire.GroupView):
             return Collector(self, group.id)
         return Collector(self, find_id(self._transport, ReferenceKind.GROUP, group))
+
+    def graph(self, group_id: str) -> GraphView:
+        """The jobs of a group that come before or after others."""
+        return self._transport.get(f"/groups/{group_id}/graph", GraphView)
 
     def find(self, word: str) -> wire.GroupView:
         """By ID, ID prefix, or name (the newest group with that name); `last` is the newest group of all."""

@@ -19,6 +19,7 @@ from computepool.sdk.files.sealing import open_text, with_error
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.checkpoints import CheckpointDetail
+    from computepool.protocol.jobs.graph import GraphView
     from computepool.protocol.jobs.queueing import QueueView
     from computepool.protocol.nodes.mesh import JobUsage
 
@@ -147,6 +148,12 @@ class JobApi(Resource):
         from computepool.protocol.jobs.checkpoints import CheckpointDetail
 
         return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
+
+    def graph(self, job_id: str) -> GraphView:
+        """The jobs that it is connected with: before it, after it, or over others."""
+        from computepool.protocol.jobs.graph import GraphView
+
+        return self._transport.get(f"/jobs/{job_id}/graph", GraphView)
 
     def preview(
         self,
