@@ -5,7 +5,7 @@ Slow and obvious on purpose. Nothing here may be shared with the code under test
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
@@ -32,6 +32,17 @@ TIERS = ("rtx-4090", "rtx-3060", "h100")
 FLOORS = (None, None, None, 0, 1, 5_600_000, 8_000_001, 24_000_000, AMOUNT_MAX)
 CEILINGS = (None, None, None, 0, 1, 3_500_000, 7_000_000, 20_000_000, 21_000_000, 60_000_000, AMOUNT_MAX)
 REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "eu": "eu", "us": "us", "": ""}
+
+#: Expressions, and what they mean for tags and properties.
+REQUIRES: dict[str, Callable[[Collection[str], Collection[tuple[str, str]]], bool]] = {
+    "tag.linux": lambda tags, _: "linux" in tags,
+    'tag.lab and not tag["gpu"]': lambda tags, _: "lab" in tags and "gpu" not in tags,
+    'os == "debian" or net == "fast"': lambda _, has: ("os", "debian") in has or ("net", "fast") in has,
+    'not (tag.gpu or property["os"] != "macos")': lambda tags, has: "gpu" not in tags and ("os", "macos") in has,
+    'os in ("debian", "macos") and net not in ["fast"]': lambda _, has: (
+        bool({("os", "debian"), ("os", "macos")} & set(has)) and ("net", "fast") not in has
+    ),
+}
 
 
 @dataclass
@@ -149,6 +160,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "tags": all(tag in profile.tags for tag in wanted.tags),
         "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
         "properties": all(item in profile.properties for item in wanted.properties),
+        "require": not wanted.require or REQUIRES[wanted.require](profile.tags, dict.fromkeys(profile.properties)),
+        "bandwidth": profile.down_mbps >= wanted.down_mbps and profile.up_mbps >= wanted.up_mbps,
         "excluded_nodes": not {profile.node_id, profile.name, profile.url} & wanted.exclude_nodes,
         "node": wanted.node in ("", profile.node_id),
         "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
@@ -252,6 +265,8 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         trusted=mostly_empty([*ACCOUNTS, "*"]),
         url=st.sampled_from(["", "http://one", "http://two"]),
         network=st.booleans(),
+        down_mbps=st.sampled_from([0, 20, 100]),
+        up_mbps=st.sampled_from([0, 10]),
         lends_gpus=st.booleans(),
     )
 
@@ -270,6 +285,10 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "prefer_tags": subsets(TAGS),
     "exclude_tags": subsets(TAGS),
     "properties": subsets(PROPERTIES),
+    "require": st.sampled_from(sorted(REQUIRES)),
+    "down_mbps": st.sampled_from([20, 50]),
+    "up_mbps": st.sampled_from([5, 20]),
+    "prefer": st.sampled_from(["cheapest", "fastest"]),
     "exclude_nodes": subsets(["n0", "n1", "alpha", "http://one"]),
     "node": st.sampled_from(["n2", "beta"]),
     "mesh_version": st.just("1"),

@@ -196,6 +196,7 @@ class Agent:
             for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
         ]
         await self._keyring.resume()
+        await self._node.client.test_speed()
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(self._stop.wait())
         try:

@@ -158,6 +158,12 @@ _REQUIREMENTS = {
     ),
     "host": option(str, "NODE", "Run only on this node: ID or name; your own nodes take precedence.", parser=find_host),
     "properties": option(list[str], "NAME=VALUE", "Require nodes with this property; repeatable.", "--property"),
+    "require": option(
+        str, "EXPRESSION", "Require nodes that match: 'tag.ssd and (site == \"lab-3\" or not tag.laptop)'."
+    ),
+    "down": option(int, "N", "Require a measured download speed from the hub, in Mb/s.", min=1),
+    "up": option(int, "N", "Require a measured upload speed to the hub, in Mb/s.", min=1),
+    "prefer": option(str, "WHAT", "Prefer nodes that are cheapest or fastest. Default: balanced."),
     "mesh_version": option(str, "VERSION", "Require nodes of this mesh version."),
     "isolation": option(str, "LEVEL", "Minimum isolation: process, namespace, gvisor …"),
     "net": option(

@@ -13,6 +13,8 @@ UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
 #: Classes of cores. Nodes claim the first; measurements may lower it to the others (core/trust/hardware.py).
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
+#: What a job may prefer over a balance.
+CHEAPEST, FASTEST = "cheapest", "fastest"
 #: The minimum for a job that does not state its memory: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512
 
@@ -70,6 +72,8 @@ class NodeProfile:
     trusted: frozenset[str] = frozenset()
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
+    down_mbps: int = 0  #: measured speed from the hub, and to it; 0: unknown
+    up_mbps: int = 0
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
 
     def names(self) -> set[str]:
@@ -107,6 +111,10 @@ class Requirements:
     minutes: int = 0  #: its time limit
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
+    require: str = ""  #: an expression over tags and properties (core/placement/expressions.py)
+    down_mbps: int = 0  #: measured speed from the hub
+    up_mbps: int = 0
+    prefer: str = ""  #: CHEAPEST, FASTEST, or "" for a balance
 
     def ram_on(self, capacity: Capacity) -> int:
         """The MB that the job reserves on a node. The shares of all cores add up to the node's memory, so jobs that do not
@@ -129,7 +137,16 @@ class Requirements:
         """Without the fields that select among nodes by what these claim about themselves; resources stay."""
         none: frozenset[str] = frozenset()
         return replace(
-            self, tiers=none, regions=none, tags=none, exclude_tags=none, exclude_nodes=none, properties=frozenset()
+            self,
+            tiers=none,
+            regions=none,
+            tags=none,
+            exclude_tags=none,
+            exclude_nodes=none,
+            properties=frozenset(),
+            require="",
+            down_mbps=0,
+            up_mbps=0,
         )
 
 

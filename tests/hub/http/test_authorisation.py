@@ -176,6 +176,7 @@ POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
 POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
+POST   /api/v1/nodes/self/speed           401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
 GET    /api/v1/attempts/{attempt_id}/arguments 401  401  401  401  401  401  404  404  401  401  401

@@ -807,6 +807,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/nodes/self/speed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get back what was sent, with which a node measures the speed of its connection */
+        post: operations["echo"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/nodes/leave": {
         parameters: {
             query?: never;
@@ -3947,7 +3964,10 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "down_mbps": 0,
+             *       "up_mbps": 0,
+             *       "prefer": "balanced"
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -4939,6 +4959,27 @@ export interface components {
              * @example namespace
              */
             isolation?: string | null;
+            /**
+             * Require
+             * @example tag.ssd and (site == "lab-3" or not tag.laptop)
+             */
+            require?: string | null;
+            /**
+             * Down Mbps
+             * @default 0
+             */
+            down_mbps: number;
+            /**
+             * Up Mbps
+             * @default 0
+             */
+            up_mbps: number;
+            /**
+             * Prefer
+             * @default balanced
+             * @enum {string}
+             */
+            prefer: "balanced" | "cheapest" | "fastest";
         };
         /** NewKeyReply */
         NewKeyReply: {
@@ -5855,6 +5896,16 @@ export interface components {
              */
             network: boolean;
             /**
+             * Down Mbps
+             * @default 0
+             */
+            down_mbps: number;
+            /**
+             * Up Mbps
+             * @default 0
+             */
+            up_mbps: number;
+            /**
              * Version
              * @default
              */
@@ -5974,7 +6025,10 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "down_mbps": 0,
+             *       "up_mbps": 0,
+             *       "prefer": "balanced"
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -14151,6 +14205,82 @@ export interface operations {
                      *       "status": 404,
                      *       "code": "not_found",
                      *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    echo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

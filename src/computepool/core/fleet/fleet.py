@@ -49,6 +49,7 @@ class Ranking:
     """A shape's ranking, which the allocator fills and keeps between placements."""
 
     version: int  #: of the fleet, at the last update
+    prices: int  #: version of the prices when it was made
     bands: NDArray[np.int16]  #: score band of each row; -1 if the row can never run the shape
     passing: int  #: rows with a band
     scores: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
@@ -396,6 +397,7 @@ class Fleet:
         table.mixed[row] = len({card.tier for card in node.cards}) > 1
         table.tier[row] = self.words.number(capacity.tier)
         table.speed[row] = speed_of(capacity.tier) / 100
+        table.core_speed[row] = speed_of(capacity.cpu_tier) / 100
         table.region[row] = self.words.number(region_of(profile.region))
         table.mesh_version[row] = self.words.number(profile.mesh_version)
         table.python[row] = mask_of(profile.pythons())
@@ -404,6 +406,8 @@ class Fleet:
         table.trusts_everyone[row] = EVERYONE in profile.trusted
         table.lends_gpus[row] = profile.lends_gpus
         table.network[row] = profile.network
+        table.down_mbps[row] = min(profile.down_mbps, INT32_MAX)
+        table.up_mbps[row] = min(profile.up_mbps, INT32_MAX)
 
     def _write_price(self, node: NodeRecord) -> None:
         row, prices, capacity = node.row, self.prices, node.profile.capacity

@@ -69,6 +69,10 @@ class PriceSide:
         """Thousandths of units that the job takes in each class."""
         return [units_of(needs, card_mb=card_mb) for _, card_mb in self._numbers]
 
+    def prices(self, needs: Requirements) -> NDArray[np.float64]:
+        """What the job costs in each class, in microcredits per hour; not to the last microcredit."""
+        return self._spot[: len(self._numbers)] * (np.array(self.units(needs), np.float64) / MILLI)
+
     def follow(self, market: Market) -> bool:
         """Adopt the market's prices. True if one of them fell."""
         before = self._spot[: len(self._numbers)].copy()
@@ -109,6 +113,7 @@ class RowPrices:
 
     def __init__(self, rows: int) -> None:
         self.market: Market | None = None
+        self.version = 0  #: counts changes of prices
         self.floors = 0  #: nodes with a floor
         self.cpu, self.gpu = PriceSide(rows), PriceSide(rows)
 
@@ -125,6 +130,7 @@ class RowPrices:
 
     def follow(self, market: Market) -> bool:
         self.market = market
+        self.version += 1
         return self.cpu.follow(market) | self.gpu.follow(market)
 
     def within(self, shape: Shape) -> Mask | None:

@@ -19,6 +19,7 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
+from computepool.core.placement import expressions
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
 from computepool.core.resources import Requirements, Shape
@@ -167,6 +168,20 @@ def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask 
     return mask
 
 
+def _required(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    text = shape.requirements.require
+    if not text:
+        return None
+    return expressions.matching(expressions.parse(text), lambda feature: fleet.features.has(feature, rows))
+
+
+def _bandwidth(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """An unknown speed is not enough."""
+    needs, table = shape.requirements, fleet.table
+    pairs = ((needs.down_mbps, table.down_mbps), (needs.up_mbps, table.up_mbps))
+    return all_of(column[rows] >= least for least, column in pairs if least)
+
+
 def _submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """Judged at every placement, because scores change with every job."""
     if not fleet.rulebook.scored:
@@ -252,6 +267,8 @@ GATES: tuple[Gate, ...] = (
         "excluded_tags", idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows)
     ),
     Gate("properties", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows)),
+    Gate("require", idle=_required),
+    Gate("bandwidth", idle=_bandwidth),
     Gate("excluded_nodes", idle=_excluded_nodes),
     Gate("node", idle=_pinned_node),
     Gate("mesh_version", idle=_mesh_version),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Body, Query, Request
+from fastapi import Body, Query, Request, Response
 from starlette.datastructures import State
 
 from computepool.core.fleet.node_status import NodeStatus
@@ -187,6 +187,12 @@ async def list_nodes(
 async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     """Get the calling node's owner and earnings."""
     return await earnings.own_view(hub, node)
+
+
+@router.post("/nodes/self/speed", tags=["agent"], responses=refuses(413))
+async def echo(request: Request, _node: Node) -> Response:
+    """Get back what was sent, with which a node measures the speed of its connection."""
+    return Response(await request.body(), media_type="application/octet-stream")
 
 
 @router.post("/nodes/leave", tags=["agent"], responses=refuses(404))

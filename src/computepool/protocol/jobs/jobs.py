@@ -15,6 +15,7 @@ from computepool.core.isolation import Level
 from computepool.core.jobs.dependencies import When
 from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason
 from computepool.core.network import TARGETS_MAX, parse_targets
+from computepool.core.placement import expressions
 from computepool.core.resources import DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
 from computepool.protocol.base import (
@@ -51,6 +52,7 @@ BUNDLED_MAX = 10_000  #: items in one job
 TIMEOUT_MAX_S = 7 * 24 * 3600
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 MB_MAX = 64 * 1024 * 1024
+MBPS_MAX = 1_000_000
 
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
@@ -89,6 +91,14 @@ class Needs(Request):
     mesh_version: Tag | None = None
     python: PythonVersions | None = None
     isolation: LevelName | None = Field(default=None, examples=["namespace"])
+    #: an expression over tags and properties
+    require: Annotated[str, Field(max_length=expressions.CHARS_MAX), AfterValidator(expressions.check)] | None = Field(
+        default=None, examples=['tag.ssd and (site == "lab-3" or not tag.laptop)']
+    )
+    #: megabits per second, as measured between node and hub; a node of unknown speed is not fast enough
+    down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    prefer: Literal["balanced", "cheapest", "fastest"] = "balanced"
 
     def requirements(self) -> Requirements:
         return Requirements(
@@ -109,6 +119,10 @@ class Needs(Request):
             mesh_version=self.mesh_version or "",
             pythons=minor_versions(self.python or ""),
             isolation=None if self.isolation is None else Level.parse(self.isolation),
+            require=self.require or "",
+            down_mbps=self.down_mbps,
+            up_mbps=self.up_mbps,
+            prefer="" if self.prefer == "balanced" else self.prefer,
         )
 
 

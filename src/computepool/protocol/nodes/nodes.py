@@ -29,7 +29,7 @@ from computepool.protocol.base import (
     Tag,
     empty_list,
 )
-from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
+from computepool.protocol.jobs.jobs import BUNDLED_MAX, MBPS_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
 
@@ -98,6 +98,9 @@ class Profile(Request):
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
+    #: megabits per second, measured from the hub and to it; 0: unknown
+    down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -135,6 +138,8 @@ class Profile(Request):
             url=self.url,
             lends_gpus=self.lends_gpus,
             network=self.network,
+            down_mbps=self.down_mbps,
+            up_mbps=self.up_mbps,
         )
 
 

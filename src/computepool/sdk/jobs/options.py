@@ -43,6 +43,10 @@ class JobOptions(TypedDict, total=False):
     exclude_hosts: Words
     host: str  #: only this node, by ID or name; your own nodes take precedence
     properties: Mapping[str, str]
+    require: str  #: an expression: 'tag.ssd and (site == "lab-3" or not tag.laptop)'
+    down: int  #: measured speed from the hub, in Mb/s
+    up: int  #: the same to the hub
+    prefer: str  #: cheapest, fastest, or balanced (the default)
     mesh_version: str
     isolation: str
     priority: int
@@ -122,7 +126,7 @@ def with_type_defaults(options: JobOptions) -> Mapping[str, Any]:
 
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     plain = with_type_defaults(options)
-    fields = needs_of(plain, ("cores", "gpus", "host", "mesh_version", "isolation"))
+    fields = needs_of(plain, ("cores", "gpus", "host", "mesh_version", "isolation", "require", "prefer"))
     if "properties" in plain:
         fields["properties"] = dict(plain["properties"])
     return validate(Needs, python=python, **fields)
