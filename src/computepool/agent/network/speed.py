@@ -49,11 +49,11 @@ class SpeedMeter:
 
     def _has_changed(self, way: str, average: float) -> bool:
         offered = self._offered[way]
-        return average > 0 and abs(average - offered) > _CHANGE * max(1, offered)
+        return average > 0 and (not offered or abs(average - offered) > _CHANGE * offered)
 
 
 def _rounded(mbps: float) -> int:
     """Downwards to two digits; at least 1."""
     whole = max(1, min(_MBPS_MAX, int(mbps)))
-    step = 10 ** max(0, len(str(whole)) - 2)
+    step = int("1" + "0" * (len(str(whole)) - 2)) if whole > 99 else 1
     return whole // step * step

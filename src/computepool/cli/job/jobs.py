@@ -11,6 +11,7 @@ from typer import BadParameter, Exit, Option, Typer
 from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
 from computepool.core.errors import Conflict
+from computepool.core.jobs.dependencies import When
 from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import format_credits
 from computepool.core.words import pluralize
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Prefix of the node's own files in a checkpoint.
 _NODE_FILES = ".computepool-"
+_CONDITIONS = {When.SUCCESS: None, When.FAILURE: "if one of these jobs fails", When.ALWAYS: "when all have ended"}
 _SIZES = {"ram_mb": "RAM", "vram_mb": "VRAM", "disk_mb": "disk"}
 
 _COMMANDS = """
@@ -146,6 +148,8 @@ def show(job_id: options.JobId) -> None:
             ("network", ", ".join(job.spec.net)),
             ("labels", ", ".join(job.spec.labels)),
             ("after", ", ".join(job.after)),
+            ("runs", _CONDITIONS[job.when]),
+            ("uses", ", ".join(job.uses)),
         ]
     )
     _show_attempts(job)

@@ -231,7 +231,7 @@ class Fleet:
         self.supply += 1
 
     def set_prices(self, market: Market) -> None:
-        """Adopt the market's prices for all further placements. No ranking depends on them."""
+        """Adopt the market's prices for all further placements. Only rankings of jobs that prefer cheap nodes depend on them."""
         cheaper = self.prices.follow(market)
         if self._price_table is not market.table:
             self._price_table = market.table
