@@ -10,7 +10,7 @@ import pytest
 from computepool.cli.job.graph import _dot, _tree
 from computepool.core.jobs.dependencies import When
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.protocol.jobs.graph import GraphEdge, GraphJob, GraphView
+from computepool.protocol.jobs.views import GraphEdge, GraphJob, GraphView
 from computepool.sdk.client.config import Config, save_config
 from tests.cli.conftest import Run, reply
 from tests.hub.serving import ServedHub, serving

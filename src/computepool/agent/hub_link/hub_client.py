@@ -37,10 +37,10 @@ from computepool.core.errors import (
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
-from computepool.protocol.jobs.arguments import ArgumentPage
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
 from computepool.protocol.money.market import OwnNodeView
+from computepool.protocol.nodes.arguments import ArgumentPage
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import (
     CompleteReply,

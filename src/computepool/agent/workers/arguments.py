@@ -12,7 +12,7 @@ from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.workers.workers import WorkerHandle
 from computepool.core.errors import ComputePoolError, Conflict, NotFound
 from computepool.protocol.base import LIST_MAX
-from computepool.protocol.jobs.arguments import ArgumentPage
+from computepool.protocol.nodes.arguments import ArgumentPage
 
 
 async def place_results(node: Node, cache: ArtifactCache, attempt_id: str, worker: WorkerHandle) -> list[list[str]]:

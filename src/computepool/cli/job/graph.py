@@ -12,7 +12,7 @@ from computepool.core.jobs.dependencies import When
 from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.graph import GraphJob, GraphView
+    from computepool.protocol.jobs.views import GraphJob, GraphView
 
 _COLOURS = {"succeeded": "palegreen", "failed": "salmon", "expired": "salmon", "running": "lightblue"}
 _CONDITIONS = {When.FAILURE: "on failure", When.ALWAYS: "always"}

@@ -23,7 +23,8 @@ from computepool.sdk.client.config import node_folder
 
 if TYPE_CHECKING:
     from computepool.protocol.nodes.hardware import HardwareView
-    from computepool.protocol.nodes.nodes import Profile, ReputationView
+    from computepool.protocol.nodes.nodes import ReputationView
+    from computepool.protocol.nodes.profile import Profile
     from computepool.sdk.resources.nodes import NodeApi
 
 _COMMANDS = """

@@ -28,7 +28,6 @@ from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.jobs import graph
 from computepool.protocol.base import NAME_MAX
 from computepool.protocol.jobs.children import MessagePage
-from computepool.protocol.jobs.graph import GraphView
 from computepool.protocol.jobs.groups import (
     ArrivalReply,
     ArrivalRequest,
@@ -47,6 +46,7 @@ from computepool.protocol.jobs.groups import (
     ReturnHomeRequest,
     StatePage,
 )
+from computepool.protocol.jobs.views import GraphView
 
 router = guarded_router()
 

@@ -13,7 +13,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import dependency_rows, rows as job_rows
 from computepool.hub.jobs.dependency_rows import Dependency
 from computepool.hub.jobs.jobs import require_owned
-from computepool.protocol.jobs.graph import GraphEdge, GraphJob, GraphView
+from computepool.protocol.jobs.views import GraphEdge, GraphJob, GraphView
 
 #: Edges in one graph, for each job that it may have.
 _EDGES_PER_JOB = 20

@@ -9,7 +9,7 @@ from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import dependency_rows, rows as job_rows, views
 from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.jobs.running import children
-from computepool.protocol.jobs.arguments import ArgumentPage, ArgumentView
+from computepool.protocol.nodes.arguments import ArgumentPage, ArgumentView
 
 #: Results in one reply, each of which may have RESULT_INLINE_MAX bytes.
 _PAGE = 16

@@ -13,10 +13,11 @@ from computepool.hub.jobs import jobs
 from computepool.hub.jobs.running import arguments, children
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
-from computepool.protocol.jobs.arguments import ArgumentPage
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
-from computepool.protocol.jobs.jobs import JobResult, JobView, SubmitReply
+from computepool.protocol.jobs.jobs import SubmitReply
+from computepool.protocol.jobs.views import JobResult, JobView
+from computepool.protocol.nodes.arguments import ArgumentPage
 
 router = guarded_router(tags=["agent"])
 
