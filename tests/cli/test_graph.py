@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from computepool.cli.job.graph import _dot, _tree
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.core.jobs.lifecycle import JobState, Reason, When
 from computepool.protocol.jobs.views import GraphEdge, GraphJob, GraphView
 from computepool.sdk.client.config import Config, save_config
 from tests.cli.conftest import Run, reply
@@ -73,6 +72,6 @@ def test_conditions_and_graphs_on_the_command_line(served: ServedHub, run: Run) 
     for wrong in (["jobs", "graph"], ["jobs", "graph", first, "--group", "pipeline"]):
         assert run(*wrong).code == 2
     refused = run("submit", "--when", "failure", "--", "true")
-    assert (refused.code != 0, "needs jobs in `after`" in refused.err) == (True, True), refused.err
+    assert (refused.code != 0, "failure needs jobs in `after`" in refused.err) == (True, True), refused.err
     unknown = run("submit", "--after", last, "--when", "sometimes", "--", "true")
     assert (unknown.code != 0, "success" in unknown.err) == (True, True), unknown.err

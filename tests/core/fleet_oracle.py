@@ -5,7 +5,7 @@ Slow and obvious on purpose. Nothing here may be shared with the code under test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
@@ -22,7 +22,7 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
-from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
+from tests.core.rule_oracle import LABELS, MINUTES, REQUIRES, RULES, SCORES, mostly_empty, rule_gates, subsets
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
@@ -32,17 +32,6 @@ TIERS = ("rtx-4090", "rtx-3060", "h100")
 FLOORS = (None, None, None, 0, 1, 5_600_000, 8_000_001, 24_000_000, AMOUNT_MAX)
 CEILINGS = (None, None, None, 0, 1, 3_500_000, 7_000_000, 20_000_000, 21_000_000, 60_000_000, AMOUNT_MAX)
 REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "eu": "eu", "us": "us", "": ""}
-
-#: Expressions, and what they mean for tags and properties.
-REQUIRES: dict[str, Callable[[Collection[str], Collection[tuple[str, str]]], bool]] = {
-    "tag.linux": lambda tags, _: "linux" in tags,
-    'tag.lab and not tag["gpu"]': lambda tags, _: "lab" in tags and "gpu" not in tags,
-    'os == "debian" or net == "fast"': lambda _, has: ("os", "debian") in has or ("net", "fast") in has,
-    'not (tag.gpu or property["os"] != "macos")': lambda tags, has: "gpu" not in tags and ("os", "macos") in has,
-    'os in ("debian", "macos") and net not in ["fast"]': lambda _, has: (
-        bool({("os", "debian"), ("os", "macos")} & set(has)) and ("net", "fast") not in has
-    ),
-}
 
 
 @dataclass
@@ -224,14 +213,6 @@ def check_not_overcommitted(node: PlainNode) -> None:
         users = node.card_users(index)
         assert sum(mb for mb, _ in users) <= gpu.vram_mb
         assert len(users) <= 1 or not any(whole for _, whole in users)
-
-
-def subsets(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
-    return st.frozensets(st.sampled_from(list(values)), max_size=2)
-
-
-def mostly_empty(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
-    return st.just(frozenset()) | subsets(values)
 
 
 gpus = st.builds(

@@ -111,7 +111,7 @@ class Requirements:
     minutes: int = 0  #: its time limit
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
-    require: str = ""  #: an expression over tags and properties (core/placement/expressions.py)
+    require: str = ""  #: an expression over tags and properties (core/expressions.py)
     down_mbps: int = 0  #: measured speed from the hub
     up_mbps: int = 0
     prefer: str = ""  #: CHEAPEST, FASTEST, or "" for a balance

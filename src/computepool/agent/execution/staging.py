@@ -48,12 +48,12 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
         raise BadJob(f"the artifact {digest[:12]}… for {name!r} is gone") from error
     except ComputePoolError as error:
         raise StagingFailed(f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}") from error
-    with _writing(workdir, name):
+    with _input_errors(workdir, name):
         await _copy_and_close(source, workdir, name)
 
 
 @contextmanager
-def _writing(workdir: Path, name: str) -> Iterator[None]:
+def _input_errors(workdir: Path, name: str) -> Iterator[None]:
     try:
         yield
     except (FileExistsError, NotADirectoryError) as error:
@@ -65,7 +65,7 @@ def _writing(workdir: Path, name: str) -> Iterator[None]:
 
 
 def place_text(text: str, workdir: Path, *, name: str) -> None:
-    with _writing(workdir, name):
+    with _input_errors(workdir, name):
         place_bytes(text.encode(), workdir, name=name)
 
 

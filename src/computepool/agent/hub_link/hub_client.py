@@ -201,10 +201,10 @@ class HubClient:
                     if reply.status_code != 200:  # an older hub
                         return
                     self.speed.observe(UP, len(sent), since=since)
-                    async for _ in self._metered(reply.aiter_bytes(self._limits.transfer_chunk)):
+                    async for _ in self._measure(reply.aiter_bytes(self._limits.transfer_chunk)):
                         pass
 
-    async def _metered(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _measure(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         since, size = self._clock.steady(), 0
         async for chunk in chunks:
             size += len(chunk)
@@ -267,7 +267,7 @@ class HubClient:
                     await reply.aread()
                     raise _problem(reply)
                 start = offset if reply.status_code == 206 else 0
-                yield start, self._metered(reply.aiter_bytes(self._limits.transfer_chunk))
+                yield start, self._measure(reply.aiter_bytes(self._limits.transfer_chunk))
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
 

@@ -268,7 +268,7 @@ class NodeLoop:
 
     def _renew_profile(self) -> None:
         """With the measured speed of the connection, if that has changed."""
-        down, up = self.node.client.speed.offered()
+        down, up = self.node.client.speed.advertise()
         if (down, up) != (self.profile.down_mbps, self.profile.up_mbps):
             self.profile = self.profile.model_copy(update={"down_mbps": down, "up_mbps": up})
             self._profile_due = True

@@ -37,14 +37,14 @@ class SpeedMeter:
         mbps, before = size * 8 / 1e6 / took_s, self._average[way]
         self._average[way] = mbps if not before else before + _WEIGHT * (mbps - before)
 
-    def offered(self) -> tuple[int, int]:
+    def advertise(self) -> tuple[int, int]:
         """What to advertise: down and up; 0 is unknown."""
         now = self._steady()
         if self._offered_at is None or now - self._offered_at >= _GAP_S:
             changed = {way for way, average in self._average.items() if self._has_changed(way, average)}
             if changed:
                 self._offered_at = now
-                self._offered |= {way: _rounded(self._average[way]) for way in changed}
+                self._offered |= {way: _round_down(self._average[way]) for way in changed}
         return self._offered[DOWN], self._offered[UP]
 
     def _has_changed(self, way: str, average: float) -> bool:
@@ -52,7 +52,7 @@ class SpeedMeter:
         return average > 0 and (not offered or abs(average - offered) > _CHANGE * offered)
 
 
-def _rounded(mbps: float) -> int:
+def _round_down(mbps: float) -> int:
     """Downwards to two digits; at least 1."""
     whole = max(1, min(_MBPS_MAX, int(mbps)))
     step = int("1" + "0" * (len(str(whole)) - 2)) if whole > 99 else 1

@@ -15,7 +15,7 @@ from computepool.protocol.base import LIST_MAX
 from computepool.protocol.nodes.arguments import ArgumentPage
 
 
-async def place_results(node: Node, cache: ArtifactCache, attempt_id: str, worker: WorkerHandle) -> list[list[str]]:
+async def place_results(node: Node, cache: ArtifactCache, worker: WorkerHandle, *, attempt_id: str) -> list[list[str]]:
     """Pairs of a job and the file with its result, in the worker's folder."""
     placed: list[list[str]] = []
     start: int | None = 0

@@ -163,7 +163,7 @@ class FunctionRunner:
                 function = await self._place(attempt, spec.function_artifact, worker, label="function")
         results = None
         if spec.takes_results:
-            results = await attempt.prepare(place_results(self.node, self.cache, attempt.id, worker))
+            results = await attempt.prepare(place_results(self.node, self.cache, worker, attempt_id=attempt.id))
         return self._call(attempt, worker, payload=payload, function=function, results=results)
 
     async def _place(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:

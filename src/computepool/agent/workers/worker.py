@@ -108,7 +108,7 @@ class Worker:
             data = None if payload is None else _bytes(payload)
             if data is not None and data[:1] == bundles.MARK:
                 return self._call_each(target, data, allow_pickle=allow_pickle)
-            with results.provided(_results(files or (), target, allow_pickle=allow_pickle)):
+            with results.provide(_results(files or (), target, allow_pickle=allow_pickle)):
                 args, kwargs = ((), {}) if data is None else _arguments(data, allow_pickle=allow_pickle)
             return RESULT, values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
         except MemoryError:

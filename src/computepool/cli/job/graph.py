@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, BadParameter, Option
 
 from computepool.cli import options, output
-from computepool.core.jobs.dependencies import When
+from computepool.core.jobs.lifecycle import When
 from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
@@ -91,15 +91,15 @@ def _dot(found: GraphView) -> Iterator[str]:
     yield '  node [shape=box, style="rounded,filled", fillcolor=white];'
     for job in found.jobs:
         colour = _COLOURS.get(job.state.value, "white")
-        yield f"  {_quoted(job.id)} [label={_quoted(job.name, _state(job))}, fillcolor={colour}];"
+        yield f"  {_quote(job.id)} [label={_quote(job.name, _state(job))}, fillcolor={colour}];"
     when = {job.id: job.when for job in found.jobs}
     for edge in found.edges:
         condition = _CONDITIONS.get(when[edge.job_id])
-        look = f" [style=dashed, label={_quoted(condition)}]" if condition else ""
-        yield f"  {_quoted(edge.after_id)} -> {_quoted(edge.job_id)}{look};"
+        look = f" [style=dashed, label={_quote(condition)}]" if condition else ""
+        yield f"  {_quote(edge.after_id)} -> {_quote(edge.job_id)}{look};"
     yield "}"
 
 
-def _quoted(*lines: str) -> str:
+def _quote(*lines: str) -> str:
     text = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return f'"{text}"'

@@ -11,8 +11,7 @@ from typer import BadParameter, Exit, Option, Typer
 from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
 from computepool.core.errors import Conflict
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import JobKind, JobState
+from computepool.core.jobs.lifecycle import JobKind, JobState, When
 from computepool.core.money.money import format_credits
 from computepool.core.words import pluralize
 from computepool.protocol.sealing import ERROR, TEXT_PREFIX, About

@@ -14,7 +14,7 @@ from computepool.core.fleet.node_record import cards_needed
 from computepool.core.fleet.table import grown
 from computepool.core.money.market import Market
 from computepool.core.money.money import AMOUNT_MAX
-from computepool.core.money.pricing import MILLI, Zone, units_of
+from computepool.core.money.pricing import MILLI, Zone, price_of, units_of
 from computepool.core.resources import Requirements, Shape
 
 _CLASSES_MIN = 16
@@ -69,9 +69,10 @@ class PriceSide:
         """Thousandths of units that the job takes in each class."""
         return [units_of(needs, card_mb=card_mb) for _, card_mb in self._numbers]
 
-    def prices(self, needs: Requirements) -> NDArray[np.float64]:
-        """What the job costs in each class, in microcredits per hour; not to the last microcredit."""
-        return self._spot[: len(self._numbers)] * (np.array(self.units(needs), np.float64) / MILLI)
+    def prices(self, needs: Requirements) -> list[int]:
+        """What the job costs in each class, in microcredits per hour."""
+        spots = self._spot[: len(self._numbers)].tolist()
+        return [price_of(spot, units) for spot, units in zip(spots, self.units(needs), strict=True)]
 
     def follow(self, market: Market) -> bool:
         """Adopt the market's prices. True if one of them fell."""

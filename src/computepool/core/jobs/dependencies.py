@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
-
-
-class When(StrEnum):
-    """The condition on the jobs that a job comes after."""
-
-    SUCCESS = "success"  #: once all have succeeded; cancelled as soon as one has not
-    FAILURE = "failure"  #: as soon as one has not succeeded; skipped if all have
-    ALWAYS = "always"  #: once all have ended
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason, When
 
 
 class Ending(StrEnum):
@@ -24,7 +16,7 @@ class Ending(StrEnum):
     SKIPPED = "skipped"  #: its own condition was not met, which is no failure
 
 
-class Step(StrEnum):
+class Consequence(StrEnum):
     """What the end of a job means for one that comes after it."""
 
     COUNT = "count"  #: it waits for one job less
@@ -33,12 +25,12 @@ class Step(StrEnum):
     SKIP = "skip"
 
 
-#: Why a job that never started ended, as it follows from the last step.
-REASONS: dict[Step, Reason] = {Step.CANCEL: Reason.DEPENDENCY_FAILED, Step.SKIP: Reason.SKIPPED}
-ENDINGS: dict[Step, Ending] = {Step.CANCEL: Ending.FAILED, Step.SKIP: Ending.SKIPPED}
+#: Why a job that never started ended, as it follows from the last one.
+REASONS: dict[Consequence, Reason] = {Consequence.CANCEL: Reason.DEPENDENCY_FAILED, Consequence.SKIP: Reason.SKIPPED}
+ENDINGS: dict[Consequence, Ending] = {Consequence.CANCEL: Ending.FAILED, Consequence.SKIP: Ending.SKIPPED}
 
 
-def ending(state: JobState, reason: Reason) -> Ending | None:
+def ending_of(state: JobState, reason: Reason) -> Ending | None:
     """None: it has not ended."""
     if state not in TERMINAL:
         return None
@@ -47,21 +39,21 @@ def ending(state: JobState, reason: Reason) -> Ending | None:
     return Ending.SKIPPED if reason is Reason.SKIPPED else Ending.FAILED
 
 
-def step(when: When, ended: Ending) -> Step:
+def consequence(when: When, ended: Ending) -> Consequence:
     if when is When.SUCCESS and ended is not Ending.SUCCEEDED:
-        return Step.CANCEL if ended is Ending.FAILED else Step.SKIP
-    return Step.START if when is When.FAILURE and ended is Ending.FAILED else Step.COUNT
+        return Consequence.CANCEL if ended is Ending.FAILED else Consequence.SKIP
+    return Consequence.START if when is When.FAILURE and ended is Ending.FAILED else Consequence.COUNT
 
 
-def last_step(when: When) -> Step:
+def last_consequence(when: When) -> Consequence:
     """What follows when every job was counted."""
-    return Step.SKIP if when is When.FAILURE else Step.START
+    return Consequence.SKIP if when is When.FAILURE else Consequence.START
 
 
-def first_step(when: When, before: Collection[Ending | None]) -> Step:
+def first_consequence(when: When, before: Collection[Ending | None]) -> Consequence:
     """For a new job that comes after these, some of which have ended. COUNT: it waits for the others."""
-    steps = {step(when, ended) for ended in before if ended is not None}
-    for decided in (Step.CANCEL, Step.SKIP, Step.START):
-        if decided in steps:
+    found = {consequence(when, ended) for ended in before if ended is not None}
+    for decided in (Consequence.CANCEL, Consequence.SKIP, Consequence.START):
+        if decided in found:
             return decided
-    return Step.COUNT if None in before else last_step(when)
+    return Consequence.COUNT if None in before else last_consequence(when)

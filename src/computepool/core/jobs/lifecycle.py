@@ -97,6 +97,14 @@ class Reason(StrEnum):
     REPORTED = "reported"  #: from outside, for a key of a group without a job
 
 
+class When(StrEnum):
+    """The condition on the jobs that a job comes after."""
+
+    SUCCESS = "success"  #: once all have succeeded; cancelled as soon as one has not
+    FAILURE = "failure"  #: as soon as one has not succeeded; skipped if all have
+    ALWAYS = "always"  #: once all have ended
+
+
 TERMINAL: frozenset[JobState] = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})
 LIVE_ATTEMPT: frozenset[AttemptState] = frozenset({AttemptState.LEASED, AttemptState.RUNNING})
 

@@ -9,6 +9,7 @@ repaired row by row when nodes change. A placement then only compares what is fr
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -323,10 +324,10 @@ def _fit_vram(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:
 def _cheapness(fleet: Fleet, shape: Shape, rows: Rows) -> Floats:
     """By the logarithm of the price, so that it counts by how much cheaper a node is, whatever the level of prices."""
     side = fleet.prices.side(cards=cards_needed(shape.requirements))
-    prices = side.prices(shape.requirements)[side.classes[rows]]
-    prices[fleet.owner_mask(shape.account, rows)] = 0
-    below = CHEAPEST_DOUBLINGS - np.log2(prices + 1)
-    return _weigh(CHEAPEST_WEIGHT, np.maximum(below, 0).astype(np.float32))
+    doublings = np.array([math.log2(price + 1) for price in side.prices(shape.requirements)], np.float32)
+    above = doublings[side.classes[rows]]
+    above[fleet.owner_mask(shape.account, rows)] = 0
+    return _weigh(CHEAPEST_WEIGHT, np.maximum(np.float32(CHEAPEST_DOUBLINGS) - above, np.float32(0)))
 
 
 def _tag_share(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:

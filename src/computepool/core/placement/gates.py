@@ -14,12 +14,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core.fleet.features import Mask, Rows, all_of
+from computepool.core import expressions
+from computepool.core.expressions import Expression, Has, Not
+from computepool.core.fleet.features import Feature, Mask, Rows, all_of
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
-from computepool.core.placement import expressions
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
 from computepool.core.resources import Requirements, Shape
@@ -168,11 +169,22 @@ def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask 
     return mask
 
 
-def _required(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+def _requirement(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     text = shape.requirements.require
     if not text:
         return None
-    return expressions.matching(expressions.parse(text), lambda feature: fleet.features.has(feature, rows))
+    return find_matching(expressions.parse(text), lambda feature: fleet.features.has(feature, rows))
+
+
+def find_matching(expression: Expression, has: Callable[[Feature], Mask]) -> Mask:
+    """The rows that meet the expression. `has`: the rows with a tag or property."""
+    if isinstance(expression, Has):
+        return has(expression.feature)
+    if isinstance(expression, Not):
+        return ~find_matching(expression.inner, has)
+    masks = (find_matching(part, has) for part in expression.parts)
+    mask: Mask = (np.logical_and if expression.is_and else np.logical_or).reduce(list(masks))
+    return mask
 
 
 def _bandwidth(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -267,7 +279,7 @@ GATES: tuple[Gate, ...] = (
         "excluded_tags", idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows)
     ),
     Gate("properties", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows)),
-    Gate("require", idle=_required),
+    Gate("require", idle=_requirement),
     Gate("bandwidth", idle=_bandwidth),
     Gate("excluded_nodes", idle=_excluded_nodes),
     Gate("node", idle=_pinned_node),

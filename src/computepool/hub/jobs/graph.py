@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from graphlib import TopologicalSorter
 
-from computepool.core.jobs.dependencies import When
+from computepool.core.jobs.lifecycle import When
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.ids import time_of
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, When
 from computepool.core.resources import Requirements
 from computepool.core.trust.verification import VerificationVerdict
 from computepool.hub.artifacts import rows as artifact_rows

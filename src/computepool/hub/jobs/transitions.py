@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from computepool.core.jobs import dependencies as rules
-from computepool.core.jobs.dependencies import Ending, Step, When
-from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Reason
+from computepool.core.jobs.dependencies import Consequence, Ending
+from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Reason, When
 from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, child_rows
@@ -31,7 +31,7 @@ def finish(tx: JobTx, job: JobRow, state: JobState, *, actor: str, reason: Reaso
         stop(tx, attempt.node_id, attempt.id)
     if job.comparing is not None:  # nobody needs that comparison any more, and the submitter need not pay for it
         cancel(tx, [job.comparing], actor="hub", reason=Reason.CANCELLED_BY_USER)
-    follow_ended(tx, {rules.ending(state, reason) or Ending.FAILED: [job.id]})
+    follow_ended(tx, {rules.ending_of(state, reason) or Ending.FAILED: [job.id]})
     if job.attempt_no:
         tx.ended_parents.append(job.id)
     return True
@@ -71,13 +71,13 @@ def follow_ended(tx: JobTx, ended: Mapping[Ending, Sequence[str]]) -> None:
         if not counts:
             continue
         rows = job_rows.lock_jobs(tx, counts)
-        steps: dict[Step, list[str]] = {}
+        steps: dict[Consequence, list[str]] = {}
         for job_id, row in rows.items():
-            steps.setdefault(rules.step(When(row.run_when or When.SUCCESS), ending), []).append(job_id)
-        freed = dependency_rows.free(tx, found) if (found := steps.get(Step.START)) else []
-        for job_id in _count_down(tx, counts, steps.get(Step.COUNT, ())):
-            last = rules.last_step(When(rows[job_id].run_when or When.SUCCESS))
-            (freed if last is Step.START else steps.setdefault(last, [])).append(job_id)
+            steps.setdefault(rules.consequence(When(row.run_when or When.SUCCESS), ending), []).append(job_id)
+        freed = dependency_rows.free(tx, found) if (found := steps.get(Consequence.START)) else []
+        for job_id in _count_down(tx, counts, steps.get(Consequence.COUNT, ())):
+            last = rules.last_consequence(When(rows[job_id].run_when or When.SUCCESS))
+            (freed if last is Consequence.START else steps.setdefault(last, [])).append(job_id)
         _requeue_freed(tx, sorted(freed))
         for step, reason in rules.REASONS.items():
             if step in steps:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from computepool.core.errors import Conflict
 from computepool.core.fleet.fleet import Fleet
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason, When
 from computepool.core.placement import explain
 from computepool.core.resources import Requirements, Shape
 from computepool.core.trust import verification

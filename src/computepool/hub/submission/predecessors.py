@@ -11,8 +11,8 @@ from typing import Any
 
 from computepool.core.errors import BadRequest, Conflict
 from computepool.core.jobs import dependencies as rules
-from computepool.core.jobs.dependencies import Ending, Step, When
-from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason
+from computepool.core.jobs.dependencies import Consequence, Ending
+from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason, When
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import Principal, may_manage
 from computepool.hub.jobs import rows as job_rows, views
@@ -46,7 +46,7 @@ def check(tx: Tx, principal: Principal, request: SubmitRequest, *, snapshot: Sna
         if row is None or row.hub_job or not may_manage(principal, row.account_id):
             raise BadRequest(f"There is no job {job_id} of yours to wait for.", field=_field(job_id, request))
     _check_results(tx, [rows[job_id] for job_id in sorted(used)], snapshot=snapshot)
-    pending = [_pending(request, {*request.after, *item.uses}, rows) for item in request.items]
+    pending = [_count_pending(request, {*request.after, *item.uses}, rows) for item in request.items]
     return Predecessors(request=request, pending=pending)
 
 
@@ -54,12 +54,12 @@ def _field(job_id: str, request: SubmitRequest) -> str:
     return "after" if job_id in request.after else "items"
 
 
-def _pending(request: SubmitRequest, named: Iterable[str], rows: Mapping[str, JobRow]) -> int:
-    before = {job_id: rules.ending(JobState(rows[job_id].state), Reason(rows[job_id].reason)) for job_id in named}
-    first = rules.first_step(request.when, before.values())
-    if first is Step.COUNT:
+def _count_pending(request: SubmitRequest, named: Iterable[str], rows: Mapping[str, JobRow]) -> int:
+    before = {job_id: rules.ending_of(JobState(rows[job_id].state), Reason(rows[job_id].reason)) for job_id in named}
+    first = rules.first_consequence(request.when, before.values())
+    if first is Consequence.COUNT:
         return sum(ended is None for ended in before.values())
-    if first is Step.START:
+    if first is Consequence.START:
         return 0
     if request.when is When.FAILURE:
         raise Conflict(

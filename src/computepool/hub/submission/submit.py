@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from computepool.core.errors import BadRequest, ComputePoolError
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.core.jobs.lifecycle import JobState, Reason, When
 from computepool.core.money.terms import Terms
 from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.artifacts.inline_rows import size_of

@@ -11,11 +11,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from computepool.core import expressions
 from computepool.core.isolation import Level
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import CALLED, JobKind
+from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
-from computepool.core.placement import expressions
 from computepool.core.resources import DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
 from computepool.protocol.base import (
@@ -274,7 +273,7 @@ class SubmitRequest(Request):
         if uses and not (self.spec.kind is JobKind.FUNCTION and self.spec.takes_results):
             raise ValueError("only a function that takes results can use those of other jobs (spec.takes_results)")
         if self.when is not When.SUCCESS and (uses or not self.after):
-            raise ValueError(f"when={self.when}: needs jobs in `after`, and no results of jobs as arguments")
+            raise ValueError(f"when: {self.when} needs jobs in `after`, and no results of jobs as arguments")
         check_one_way(self.verify, self.confidence)
         return self
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import JobKind, JobState, Reason
+from computepool.core.jobs.lifecycle import JobKind, JobState, Reason, When
 from computepool.protocol.base import Page, Reply
 from computepool.protocol.jobs.jobs import JobSpec
 

@@ -13,7 +13,7 @@ _results: Mapping[str, Any] = {}
 
 
 @contextmanager
-def provided(results: Mapping[str, Any]) -> Iterator[None]:
+def provide(results: Mapping[str, Any]) -> Iterator[None]:
     """While arguments are loaded: the results by job. A worker loads the arguments of one call at a time."""
     global _results  # noqa: PLW0603 - pickles can only name a global function
     _results = results

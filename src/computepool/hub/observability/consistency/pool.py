@@ -15,8 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, Text, and_, case, cast, exists, func, literal, or_, select
 
 from computepool.core.errors import NotFound
-from computepool.core.jobs.dependencies import When
-from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason, may_become
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason, When, may_become
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import checkpoints, expected_jobs

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from computepool.core.expressions import CHARS_MAX, DEPTH_MAX, TERMS_MAX, check, parse
 from computepool.core.fleet.features import Feature, Mask
-from computepool.core.placement.expressions import CHARS_MAX, DEPTH_MAX, TERMS_MAX, check, matching, parse
+from computepool.core.placement.gates import find_matching
 
 ATOMS = {
     "tag.ssd": "ssd",
@@ -25,7 +26,7 @@ def meets(text: str, features: set[Feature]) -> bool:
     def has(feature: Feature) -> Mask:
         return np.array([feature in features])
 
-    return bool(matching(parse(text), has)[0])
+    return bool(find_matching(parse(text), has)[0])
 
 
 #: Expressions with what they mean in Python's own words.

@@ -6,15 +6,12 @@ Written in a small part of Python's grammar, whose parser reads them; nothing is
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TypeAlias
 
-import numpy as np
-
-from computepool.core.fleet.features import Feature, Mask
-
+#: A tag, or a property with its value (as in core/fleet/features.py).
+Feature = str | tuple[str, str]
 CHARS_MAX = 500
 #: Nesting of parentheses and operators, far below what Python's parser takes.
 DEPTH_MAX = 20
@@ -63,16 +60,6 @@ def parse(text: str) -> Expression:
     return found
 
 
-def matching(expression: Expression, has: Callable[[Feature], Mask]) -> Mask:
-    """The rows that meet the expression. `has`: the rows with a tag or property."""
-    if isinstance(expression, Has):
-        return has(expression.feature)
-    if isinstance(expression, Not):
-        return ~matching(expression.inner, has)
-    masks = (matching(part, has) for part in expression.parts)
-    return reduce(np.logical_and if expression.is_and else np.logical_or, masks)
-
-
 def _read(node: ast.expr, depth: int) -> Expression:
     if depth > DEPTH_MAX:
         raise ValueError(f"the expression is nested more than {DEPTH_MAX} deep")
@@ -98,7 +85,7 @@ def _compare(name: str, operator: ast.cmpop, right: ast.expr) -> Expression:
 
 def _tag(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
-        *before, last = _dotted(node)
+        *before, last = _split_dots(node)
         if before[:1] == ["tag"]:
             return ".".join([*before[1:], last])
     if isinstance(node, ast.Subscript):
@@ -115,7 +102,7 @@ def _name(node: ast.expr, prefix: str) -> str:
     raise _wrong(node)
 
 
-def _dotted(node: ast.expr) -> list[str]:
+def _split_dots(node: ast.expr) -> list[str]:
     """The names in `tag.a.b`; empty if it is anything else. A tag may have dots."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
