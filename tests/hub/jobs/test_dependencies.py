@@ -14,6 +14,9 @@ import pytest
 
 from computepool.core.trust.verification import VerificationVerdict
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.transactions import JobTx
+from computepool.hub.settlement import follow_ups, hub_jobs
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -250,6 +253,28 @@ async def test_a_result_that_is_lost_or_wrong_by_then_is_not_handed_out(hub: Hub
     answer = await node.client.get(f"/attempts/{grant.attempt_id}/arguments")
     assert answer.status_code == 409
     assert f"The result of job {used} is one of the arguments, and it {why}" in answer.json()["detail"]
+
+
+async def test_a_check_of_a_job_takes_the_same_results(hub: HubDouble) -> None:
+    node = await hub.node()
+    used = await finished(hub, node)
+    [first] = (await taking(hub, used)).json()["job_ids"]
+    await run(node, result="1", exit_code=None)
+
+    async def check(number: int) -> str | None:
+        def start(tx: JobTx) -> str | None:
+            row, about = job_rows.lock_jobs(tx, [first])[first], {"kind": recheck_rows.KIND, "number": number}
+            return hub_jobs.start(tx, row, **about, payer=hub_jobs.POOL_ACCOUNT, avoid_owners=(), ttl_ms=60_000)
+
+        return await follow_ups.commit(hub.hub, start)
+
+    assert await check(1)
+    [grant] = await node.take()
+    page = (await node.client.get(f"/attempts/{grant.attempt_id}/arguments")).json()
+    assert [each["job_id"] for each in page["arguments"]] == [used]
+    await node.report(grant.attempt_id, result="1", exit_code=None)
+    await drop(hub, used)
+    assert await check(2) is None
 
 
 async def test_a_job_submitted_again_takes_the_same_results(hub: HubDouble) -> None:

@@ -220,10 +220,11 @@ def _arguments(data: bytes, *, allow_pickle: bool) -> Any:
 def _results(files: Iterable[list[str]], target: Any, *, allow_pickle: bool) -> dict[str, Any]:
     """The values by job. They may have classes that the function names, which were sent with it."""
     known = [each for each in getattr(target, "__globals__", {}).values() if isinstance(each, type)] if files else []
+    texts = {job_id: _read_once(name) for job_id, name in files}  # all of them, so that no file is left
     found = {}
-    for job_id, name in files:
+    for job_id, text in texts.items():
         try:
-            found[job_id] = values.decode(_read_once(name).decode(), allow_pickle=allow_pickle, classes=known)
+            found[job_id] = values.decode(text.decode(), allow_pickle=allow_pickle, classes=known)
         except ValueError as error:
             raise ValueError(f"the result of job {job_id} cannot be read: {error}") from None
     return found

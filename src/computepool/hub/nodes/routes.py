@@ -59,6 +59,8 @@ from computepool.protocol.nodes.nodes import (
 )
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
 router = guarded_router()
 _ONE_NODE = EnrolCodeRequest()
 _ANY_STATE: list[NodeState] = []
@@ -189,7 +191,12 @@ async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     return await earnings.own_view(hub, node)
 
 
-@router.post("/nodes/self/speed", tags=["agent"], responses=refuses(413))
+@router.post(
+    "/nodes/self/speed",
+    tags=["agent"],
+    response_class=Response,
+    responses={200: {"description": "What was sent", "content": _BYTES}, **refuses(413)},
+)
 async def echo(request: Request, _node: Node) -> Response:
     """Get back what was sent, with which a node measures the speed of its connection."""
     return Response(await request.body(), media_type="application/octet-stream")

@@ -27,8 +27,11 @@ async def page(hub: Hub, node: NodePrincipal, attempt_id: str, *, start: int) ->
 
 def _load(connection: Connection, node: NodePrincipal, attempt_id: str, *, start: int) -> tuple[list[FullJobRow], bool]:
     job = children.held_job(connection, node, attempt_id)
-    # A hub job (<kind>:<job id>:<number>) runs another one again, with the same arguments.
-    job_id = job.id if job.hub_job is None else job.hub_job.split(":")[1]
-    used = dependency_rows.argument_ids(connection, job_id)
+    if job.hub_job is not None:  # <kind>:<job id>:<number>; it may run that job again, with the same arguments
+        about = job_rows.get_job(connection, job.hub_job.split(":")[1])
+        if about is None or about.spec_digest != job.spec_digest:
+            return [], False
+        job = about
+    used = dependency_rows.argument_ids(connection, job.id)
     end = start + _PAGE
     return job_rows.get_full(connection, used[start:end]), len(used) > end
