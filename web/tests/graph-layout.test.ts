@@ -29,3 +29,9 @@ it("places each job in a column after those before it", () => {
   ]);
   expect([width, height].every((size) => size > 0 && Number.isFinite(size))).toBe(true);
 });
+
+it("places a job that comes after none next to the first one after it", () => {
+  const { placed } = layoutOf(graph("abcsd", "ab", "bc", "cd", "sd"));
+  const x = Object.fromEntries(placed.map((one) => [one.job.id, one.x]));
+  expect(x.s).toBe(x.c);
+});
