@@ -26,7 +26,7 @@ def graph(
     group: options.OfGroup = None,
     dot: Annotated[bool, Option("--dot", help="Print it for Graphviz.")] = False,
 ) -> None:
-    """Show which job comes after which, with their states: of the jobs connected with one job, or of a group.
+    """Show which job comes after which, with their states: around one job, or in a group.
 
     Examples:
       pool jobs graph last

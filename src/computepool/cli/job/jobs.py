@@ -34,7 +34,7 @@ _COMMANDS = """
     groups   job.groups:groups   List groups, newest first, with progress, failures and delivery state.
     queue    job.queue:queue     Show what each node is running, on which CPUs, and which jobs are waiting.
     hosts    job.queue:hosts     Preview which nodes would take such a job, in order, and why the others would not.
-    graph    job.graph:graph     Show which job comes after which, of a job or a group: as a tree, or for Graphviz.
+    graph    job.graph:graph     Show which job comes after which, with their states: around one job, or in a group.
     usage    job.mesh:usage      Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 """
 app = Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
