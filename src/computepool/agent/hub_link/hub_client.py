@@ -23,7 +23,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.wire import Wire, WireError
-from computepool.agent.network.speed import DOWN, TEST_BYTES, TEST_TIMEOUT_S, UP, SpeedMeter
+from computepool.agent.network.speed import DOWN, UP, SpeedMeter
 from computepool.core.backoff import double
 from computepool.core.errors import (
     ERRORS_BY_CODE,
@@ -192,10 +192,13 @@ class HubClient:
 
     async def test_speed(self) -> None:
         """Send some bytes to the hub and receive them again, for a first measurement. Without one the speed is unknown."""
-        sent, headers = self._clock.entropy(TEST_BYTES // 2).hex().encode(), self._authorization()
-        timeout = httpx2.Timeout(TEST_TIMEOUT_S)
+        size, within_s = self._limits.speed_test_bytes, self._limits.speed_test_s
+        if not size:
+            return
+        sent, headers = self._clock.entropy(size // 2).hex().encode(), self._authorization()
+        timeout = httpx2.Timeout(within_s)
         with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, TimeoutError):
-            async with asyncio.timeout(TEST_TIMEOUT_S):
+            async with asyncio.timeout(within_s):
                 since, url = self._clock.steady(), f"{self.url}{API}/nodes/self/speed"
                 async with self._http.stream("POST", url, content=sent, headers=headers, timeout=timeout) as reply:
                     if reply.status_code != 200:  # an older hub

@@ -12,9 +12,6 @@ from typing import Final
 DOWN, UP = "down", "up"
 #: Shorter transfers are ignored.
 SAMPLE_BYTES_MIN: Final = 128 * 1024
-#: Bytes that the test at the start of an agent sends, and receives again.
-TEST_BYTES: Final = 256 * 1024
-TEST_TIMEOUT_S: Final = 5.0
 _WEIGHT = 0.3  #: of the newest transfer
 _CHANGE = 0.25  #: by which an average must change to be advertised again
 _GAP_S = 600.0  #: between two such changes
