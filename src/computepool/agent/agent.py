@@ -210,6 +210,7 @@ class Agent:
         helpers.append(asyncio.create_task(self._building_offers()))
         await self._keyring.resume()
         await self._offer_environments()
+        await self._node.client.test_speed()
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(self._stop.wait())
         try:
