@@ -49,6 +49,7 @@ class WorkerKey:
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  #: values by variable
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -188,6 +188,8 @@ def describe(needs: Requirements) -> str:
         "software": needs.software,
         "isolation": needs.isolation,
         "network": needs.network,
+        "require": needs.require,
+        "bandwidth": needs.down_mbps or needs.up_mbps,
     }
     return ", ".join([*parts, *(need(gate, shape) for gate, required in optional.items() if required)])
 
@@ -332,6 +334,21 @@ RULE_WORDS: dict[str, GateMessages] = {
 }
 
 
+def _have_features(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    profile = node.profile
+    found = [f"tag {tag}" for tag in sorted(profile.tags)] + [f"{key}={value}" for key, value in profile.properties]
+    return ", ".join(found) or "no tags or properties"
+
+
+def _speeds(down_mbps: int, up_mbps: int) -> str:
+    speeds = [f"{mbps} Mb/s {way}" for mbps, way in ((down_mbps, "down"), (up_mbps, "up")) if mbps]
+    return " and ".join(speeds)
+
+
+def _need_bandwidth(shape: Shape) -> str:
+    return f"a measured network speed of {_speeds(shape.requirements.down_mbps, shape.requirements.up_mbps)}"
+
+
 def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
     owner = fleet.accounts.find(node.profile.owner)
     cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.value))
@@ -387,6 +404,14 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property",
         lambda s, _: f"lack property {pairs(s.requirements.properties)}",
     ),
+    "require": GateMessages(
+        lambda s: s.requirements.require, _have_features, lambda s, _: f"do not meet {s.requirements.require}"
+    ),
+    "bandwidth": GateMessages(
+        _need_bandwidth,
+        lambda _f, n, _s: f"{_speeds(n.profile.down_mbps, n.profile.up_mbps) or 'no'} measured network speed",
+        lambda s, _: f"do not have {_need_bandwidth(s)}",
+    ),
     "excluded_nodes": GateMessages(
         lambda s: f"any node except {any_of(s.requirements.exclude_nodes)}",
         lambda _f, n, _s: f"is {n.profile.name}",
@@ -417,6 +442,15 @@ WORDS: dict[str, GateMessages] = {
         lambda _: "a sandbox, or an owner who trusts this account",
         lambda *_: "no sandbox for other accounts' jobs",
         lambda *_: "have no sandbox for other accounts' jobs",
+    ),
+    "secrets": GateMessages(
+        lambda s: (
+            "a node of your own"
+            + (", or of an owner you named," if s.requirements.secret_owners else "")
+            + " for its secrets"
+        ),
+        lambda *_: "a node of another account, which may not see its secrets",
+        lambda *_: "belong to accounts that may not see its secrets",
     ),
     "gpu_lent": GateMessages(
         lambda _: "a GPU that its owner lends to other accounts",
