@@ -181,6 +181,7 @@ class Settings(BaseSettings):
     messages_max: int = Field(default=1_000, ge=0)  #: to the collector, per attempt
     message_max_bytes: int = Field(default=16 * 1024, ge=0)  #: of one message
     messages_per_s: float = Field(default=20, gt=0)  #: per attempt
+    graph_jobs_max: int = Field(default=200, ge=1)  #: jobs in one graph of jobs
     jobs_open_max: int = 1_000_000  #: per account
     group_keys_max: int = 200_000  #: keys that a group may expect
     groups_max: int = Field(default=1_000_000, ge=1)  #: per account

@@ -97,6 +97,7 @@ GET    /api/v1/jobs/{job_id}              401  200  404  404  404  200  401  401
 GET    /api/v1/jobs/{job_id}/result       401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/graph        401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/resubmit        401  201  404  403  403  409  401  401  401  401  401
@@ -109,6 +110,7 @@ GET    /api/v1/mesh/activity              401  200  200  200  200  200  401  401
 POST   /api/v1/groups                     401  201  201  403  403  201  401  401  401  401  401
 GET    /api/v1/groups                     401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}          401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/graph    401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/messages 401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
@@ -185,9 +187,11 @@ POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
 POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
+POST   /api/v1/nodes/self/speed           401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/secrets 401  401  401  401  401  401  403  403  401  401  401
+GET    /api/v1/attempts/{attempt_id}/arguments 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/messages 401  401  401  401  401  401  404  404  401  401  401
 GET    /api/v1/attempts/{attempt_id}/jobs/{job_id}/result 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs/{job_id}/cancel 401  401  401  401  401  401  404  404  401  401  401

@@ -158,6 +158,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the jobs that are connected with a job: before it, after it, or over others */
+        get: operations["get_job_graph"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/queue": {
         parameters: {
             query?: never;
@@ -202,6 +219,23 @@ export interface paths {
         };
         /** Get a group, with its number of jobs in each state */
         get: operations["get_group"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/groups/{group_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the jobs of a group that come before or after other jobs */
+        get: operations["get_group_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -533,6 +567,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/attempts/{attempt_id}/arguments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the results of other jobs that are arguments of a running one */
+        get: operations["get_arguments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/attempts/{attempt_id}/messages": {
         parameters: {
             query?: never;
@@ -767,6 +818,23 @@ export interface paths {
         get: operations["get_own_node"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/nodes/self/speed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get back what was sent, with which a node measures the speed of its connection */
+        post: operations["echo"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2289,6 +2357,28 @@ export interface components {
              */
             can_approve: boolean;
         };
+        /**
+         * ArgumentPage
+         * @description Results of some of the jobs. Request with `after=next` until `next` is null.
+         */
+        ArgumentPage: {
+            /** Arguments */
+            arguments: components["schemas"]["ArgumentView"][];
+            /** Next */
+            next?: number | null;
+        };
+        /**
+         * ArgumentView
+         * @description The result of one job.
+         */
+        ArgumentView: {
+            /** Job Id */
+            job_id: string;
+            /** Result */
+            result?: string | null;
+            /** Result Artifact */
+            result_artifact?: string | null;
+        };
         /** ArrivalReply */
         ArrivalReply: {
             /** Recorded */
@@ -2527,6 +2617,30 @@ export interface components {
             ifsc: string;
             /** Name */
             name: string;
+        };
+        /**
+         * Cached
+         * @description Everything of that kind; replaces what the node sent before.
+         */
+        Cached: {
+            /**
+             * Items
+             * @default []
+             */
+            items: components["schemas"]["CachedItem"][];
+        };
+        /**
+         * CachedItem
+         * @description Something that the node has cached, which later jobs need not fetch.
+         */
+        CachedItem: {
+            /** Key */
+            key: string;
+            /**
+             * Took Ms
+             * @default 0
+             */
+            took_ms: number;
         };
         /**
          * CeilingLevel
@@ -2994,6 +3108,33 @@ export interface components {
             text: string;
         };
         /**
+         * EnvironmentModel
+         * @description One environment that a node's owner offers to jobs.
+         */
+        EnvironmentModel: {
+            /** Name */
+            name: string;
+            /** Python */
+            python: string;
+            /**
+             * Cuda
+             * @default
+             */
+            cuda: string;
+            /**
+             * Packages
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Packages Count
+             * @default 0
+             */
+            packages_count: number;
+        };
+        /**
          * Estimate
          * @description The median and the 90th percentile of earlier cases. Null: unknown, and `text` says why.
          */
@@ -3255,6 +3396,48 @@ export interface components {
             left_ms?: number | null;
             /** Checkpoint */
             checkpoint?: components["schemas"]["OutputRef"][] | null;
+        };
+        /** GraphEdge */
+        GraphEdge: {
+            /** After Id */
+            after_id: string;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Is Argument
+             * @default false
+             */
+            is_argument: boolean;
+        };
+        /** GraphJob */
+        GraphJob: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Key */
+            key?: string | null;
+            /** Group Id */
+            group_id?: string | null;
+            state: components["schemas"]["JobState"];
+            reason: components["schemas"]["Reason"];
+            /** @default success */
+            when: components["schemas"]["When"];
+        };
+        /**
+         * GraphView
+         * @description Jobs, each after those that it comes after, and the edges between them.
+         */
+        GraphView: {
+            /** Jobs */
+            jobs: components["schemas"]["GraphJob"][];
+            /** Edges */
+            edges: components["schemas"]["GraphEdge"][];
+            /**
+             * More
+             * @default false
+             */
+            more: boolean;
         };
         /**
          * GroupItem
@@ -3747,6 +3930,11 @@ export interface components {
             bundled: number;
             /** Replaces */
             replaces?: string | null;
+            /**
+             * Uses
+             * @default []
+             */
+            uses: string[];
         };
         /** ItemPage */
         ItemPage: {
@@ -3872,6 +4060,13 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @default success */
+            when: components["schemas"]["When"];
+            /**
+             * Uses
+             * @default []
+             */
+            uses: string[];
             /**
              * Tries
              * @default []
@@ -4018,7 +4213,11 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "offered_only": false,
+             *       "down_mbps": 0,
+             *       "up_mbps": 0,
+             *       "prefer": "balanced"
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -4092,6 +4291,11 @@ export interface components {
             children: number;
             /** Children Budget */
             children_budget?: number | null;
+            /**
+             * Takes Results
+             * @default false
+             */
+            takes_results: boolean;
         };
         /**
          * JobState
@@ -5005,6 +5209,32 @@ export interface components {
              * @example namespace
              */
             isolation?: string | null;
+            /**
+             * Offered Only
+             * @default false
+             */
+            offered_only: boolean;
+            /**
+             * Require
+             * @example tag.ssd and (site == "lab-3" or not tag.laptop)
+             */
+            require?: string | null;
+            /**
+             * Down Mbps
+             * @default 0
+             */
+            down_mbps: number;
+            /**
+             * Up Mbps
+             * @default 0
+             */
+            up_mbps: number;
+            /**
+             * Prefer
+             * @default balanced
+             * @enum {string}
+             */
+            prefer: "balanced" | "cheapest" | "fastest";
         };
         /** NewKeyReply */
         NewKeyReply: {
@@ -5204,6 +5434,7 @@ export interface components {
              */
             rules: string;
             profile?: components["schemas"]["Profile"] | null;
+            cached?: components["schemas"]["Cached"] | null;
         };
         /**
          * NodeAttempt
@@ -5681,6 +5912,14 @@ export interface components {
              */
             timeout_s: number;
             /**
+             * Dependencies
+             * @default []
+             * @example [
+             *       "torch>=2.4"
+             *     ]
+             */
+            dependencies: string[];
+            /**
              * Limit
              * @default 100
              */
@@ -5847,6 +6086,16 @@ export interface components {
          * @description A node as described by its agent.
          */
         Profile: {
+            /**
+             * Environments
+             * @default []
+             */
+            environments: components["schemas"]["EnvironmentModel"][];
+            /**
+             * Installs
+             * @default true
+             */
+            installs: boolean;
             /** Name */
             name: string;
             /** Cores */
@@ -5920,6 +6169,16 @@ export interface components {
              * @default false
              */
             network: boolean;
+            /**
+             * Down Mbps
+             * @default 0
+             */
+            down_mbps: number;
+            /**
+             * Up Mbps
+             * @default 0
+             */
+            up_mbps: number;
             /**
              * Version
              * @default
@@ -6040,7 +6299,11 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "offered_only": false,
+             *       "down_mbps": 0,
+             *       "up_mbps": 0,
+             *       "prefer": "balanced"
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -6072,6 +6335,14 @@ export interface components {
              * @default []
              */
             labels: string[];
+            /**
+             * Dependencies
+             * @default []
+             * @example [
+             *       "torch>=2.4"
+             *     ]
+             */
+            dependencies: string[];
             /** Secret Owners */
             secret_owners?: string[] | null;
             /** Name */
@@ -6140,6 +6411,10 @@ export interface components {
             nodes_network?: number | null;
             /** Nodes Python */
             nodes_python?: number | null;
+            /** Nodes Warm */
+            nodes_warm?: number | null;
+            /** Cold Ms */
+            cold_ms?: number | null;
             /**
              * Reason
              * @default
@@ -6176,7 +6451,7 @@ export interface components {
          * @description The reason for a state. The words are stable; people see a sentence made from them.
          * @enum {string}
          */
-        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
+        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "skipped" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
         /**
          * Receipt
          * @description For the accepted run and the runs that confirmed its result. Amounts in microcredits, times in milliseconds since the
@@ -7091,7 +7366,8 @@ export interface components {
              * Items
              * @default [
              *       {
-             *         "bundled": 1
+             *         "bundled": 1,
+             *         "uses": []
              *       }
              *     ]
              */
@@ -7111,6 +7387,8 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @default success */
+            when: components["schemas"]["When"];
             /**
              * Ttl S
              * @default 604800
@@ -7357,6 +7635,12 @@ export interface components {
             /** Disabled Reason */
             disabled_reason?: string | null;
         };
+        /**
+         * When
+         * @description The condition on the jobs that a job comes after.
+         * @enum {string}
+         */
+        When: "success" | "failure" | "always";
         /**
          * Which
          * @description Which of a group's items to list.
@@ -8971,6 +9255,122 @@ export interface operations {
             };
         };
     };
+    get_job_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_queue: {
         parameters: {
             query?: never;
@@ -9347,6 +9747,122 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_group_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                group_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphView"];
                 };
             };
             /** @description No valid key, cookie or node token */
@@ -12107,6 +12623,123 @@ export interface operations {
             };
         };
     };
+    get_arguments: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArgumentPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     receive_message: {
         parameters: {
             query?: never;
@@ -14074,6 +14707,8 @@ export interface operations {
                 tier?: string;
                 /** @description The region of its prices */
                 region?: string;
+                /** @description Packages, such as torch>=2.4, that one of its environments has; repeatable */
+                software?: string[];
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;
@@ -14220,6 +14855,82 @@ export interface operations {
                      *       "status": 404,
                      *       "code": "not_found",
                      *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    echo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was sent */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
