@@ -85,6 +85,10 @@ async def test_only_the_node_that_runs_the_job_can_fetch_it(hub: HubDouble) -> N
     assert (await ask(node, with_secret, signer=other))[0].status_code == 403
     assert (await ask(node, without))[0].status_code == 404
     assert (await ask(node, with_secret))[1].env == {"TOKEN": VALUE}
+    no_key = "A" * 43 + "="  # its secret would be known to everybody
+    signature = b64(node.key.sign(signed_text(with_secret.attempt_id, no_key)))
+    asked = {"seal_to": no_key, "signature": signature}
+    assert (await node.client.post(f"/attempts/{with_secret.attempt_id}/secrets", json=asked)).status_code == 422
 
 
 async def test_nodes_of_others_get_no_such_job_unless_their_owner_was_named(hub: HubDouble) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from computepool.core.errors import Forbidden, NotFound
+from computepool.core.errors import BadRequest, Forbidden, NotFound
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import rows as account_rows
@@ -97,9 +97,11 @@ async def of_attempt(
     if missing:
         return AttemptSecretsReply(missing=missing)
     about = bundle_about(job_id, attempt_id)
-    return AttemptSecretsReply(
-        sealed=seal_text(bundle.model_dump_json(), to=public_bytes(request.seal_to), about=about)
-    )
+    try:
+        sealed = seal_text(bundle.model_dump_json(), to=public_bytes(request.seal_to), about=about)
+    except ValueError as error:
+        raise BadRequest("This key cannot be sealed to; use an X25519 public key.", field="seal_to") from error
+    return AttemptSecretsReply(sealed=sealed)
 
 
 def _check_owner(spec: JobSpec, owner: str, *, account: str) -> None:
