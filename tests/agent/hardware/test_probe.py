@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.config import AgentConfig
-from computepool.agent.hardware import gpus, probe
+from computepool.agent.hardware import cards, gpus, nvml, probe
 from computepool.core.isolation import Level
 
 NVIDIA_SMI = """#!/bin/sh
@@ -41,7 +41,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "cat").symlink_to("/bin/cat")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=False))
     return tmp_path
 
 
@@ -72,7 +72,7 @@ def test_a_broken_tool_finds_no_cards(tools: Path, text: str) -> None:
 
 
 def test_a_tool_that_hangs_finds_no_cards(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "TOOL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(cards, "TOOL_TIMEOUT_S", 0.2)
     put(tools, "nvidia-smi", "#!/bin/sh\nwhile :; do :; done")
     assert gpus.find_cards() == ()
 
@@ -133,14 +133,14 @@ class FakeNvml:
 
 def test_nvml_comes_before_nvidia_smi(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tools, "nvidia-smi", NVIDIA_SMI)
-    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=True))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=True))
     (card,) = gpus.find_cards()
     assert (card.name, card.vram_mb, card.ident) == ("NVIDIA GeForce RTX 3090", 24 * 1024, "GPU-1")
-    seen = gpus.GpuMeter([card]).load([0])
+    seen = nvml.GpuMeter([card]).load([0])
     assert seen is not None
     assert (seen.busy, seen.percent, seen.vram_mb) == (0.5, 50, 2048)
-    assert gpus.GpuMeter([card]).load([]) is None
-    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
+    assert nvml.GpuMeter([card]).load([]) is None
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=False))
     assert len(gpus.find_cards()) == 2
 
 

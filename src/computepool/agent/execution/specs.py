@@ -35,6 +35,7 @@ class WorkerKey:
     env: tuple[tuple[str, str], ...]
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
+    vram_mb: int = 0  #: a worker keeps GPU memory between calls, which must not count against one that asked for less
     net: tuple[Target, ...] = ()
     python: str = ""  #: as in PreparedSpec
 
@@ -79,6 +80,7 @@ class PreparedSpec:
                 env=tuple(sorted(self.spec.env.items())),
                 inputs=self.inputs,
                 cards=cards,
+                vram_mb=self.spec.needs.vram_mb if cards else 0,
                 net=tuple(sorted(self.net)),
                 python=self.python,
             )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from computepool.agent.execution.job_environment import JobEnvironment
-from computepool.agent.hardware.gpus import DetectedCard
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.sandbox.base import Limits
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 
 from computepool.agent.config import MIB, AgentConfig
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.hardware.cpus import usable_ids
-from computepool.agent.hardware.gpus import DetectedCard, find_cards
+from computepool.agent.hardware.gpus import find_cards
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
 
