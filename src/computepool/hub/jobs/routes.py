@@ -38,20 +38,9 @@ from computepool.hub.settlement import cancel
 from computepool.hub.submission import resubmit, submit as submission
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
-from computepool.protocol.jobs.jobs import (
-    JobDetail,
-    JobPage,
-    JobResult,
-    JobView,
-    LogPage,
-    PreviewRequest,
-    PreviewView,
-    ResubmitRequest,
-    SubmitReply,
-    SubmitRequest,
-    WhyView,
-)
+from computepool.protocol.jobs.jobs import PreviewRequest, ResubmitRequest, SubmitReply, SubmitRequest
 from computepool.protocol.jobs.queueing import QueueView
+from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogPage, PreviewView, WhyView
 
 router = guarded_router(tags=["jobs"])
 _SAME_TERMS = ResubmitRequest()
