@@ -10,6 +10,7 @@ import pytest
 from computepool.agent.config import AgentConfig
 from computepool.agent.hardware import cards, gpus, nvml, probe
 from computepool.core.isolation import Level
+from tests.agent.fake_nvml import FakeCard, FakeNvml
 
 NVIDIA_SMI = """#!/bin/sh
 echo '0, NVIDIA GeForce RTX 4090, 24564, GPU-8a6e5a33-7c1b-4b5e-9f0e-1f0f5a3c2b11'
@@ -41,7 +42,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "cat").symlink_to("/bin/cat")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=False))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=""))
     return tmp_path
 
 
@@ -91,56 +92,16 @@ def test_amd_smi_comes_before_rocm_smi(tools: Path) -> None:
     assert [(card.tier, card.vram_mb) for card in gpus.find_cards()] == [("mi300x", 196592)]
 
 
-class FakeNvml:
-    """The calls of the bindings that the agent uses, on a machine with one card."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *, driver: bool) -> None:
-        self._driver = driver
-
-    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
-        if not self._driver:
-            raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlShutdown(self) -> None: ...  # noqa: N802
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 1
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
-        return 0
-
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        return "NVIDIA GeForce RTX 3090"
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-        return "GPU-1"
-
-    def nvmlDeviceGetMinorNumber(self, handle: int) -> int:  # noqa: N802
-        return 0
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:  # noqa: N802
-        return type("Info", (), {"total": 24 * 1024**3, "used": 2 * 1024**3})()
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> object:  # noqa: N802
-        return type("Rates", (), {"gpu": 50})()
-
-
 def test_nvml_comes_before_nvidia_smi(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tools, "nvidia-smi", NVIDIA_SMI)
-    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=True))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(cards=[FakeCard(idle_mb=2048)]))
     (card,) = gpus.find_cards()
     assert (card.name, card.vram_mb, card.ident) == ("NVIDIA GeForce RTX 3090", 24 * 1024, "GPU-1")
     seen = nvml.GpuMeter([card]).load([0])
     assert seen is not None
     assert (seen.busy, seen.percent, seen.vram_mb) == (0.5, 50, 2048)
     assert nvml.GpuMeter([card]).load([]) is None
-    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=False))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=""))
     assert len(gpus.find_cards()) == 2
 
 
