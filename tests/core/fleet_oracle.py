@@ -28,6 +28,9 @@ ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
 PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
 TIERS = ("rtx-4090", "rtx-3060", "h100")
+#: Versions as numbers; 0 is unknown.
+VERSIONS = (0, 7, 8, 9)
+CONDITIONS = ((), ((">=", 8),), (("<", 9), (">=", 8)), (("!=", 8),), (("==", 7),), ((">", 9),))
 #: Below, at and above what the first price table asks, and none. Equal to a price now and then, on purpose.
 FLOORS = (None, None, None, 0, 1, 5_600_000, 8_000_001, 24_000_000, AMOUNT_MAX)
 CEILINGS = (None, None, None, 0, 1, 3_500_000, 7_000_000, 20_000_000, 21_000_000, 60_000_000, AMOUNT_MAX)
@@ -105,10 +108,12 @@ class PlainNode:
             return 0
         return self.profile.capacity.gpus[index].vram_mb - sum(mb for mb, _ in users)
 
-    def fitting_cards(self, wanted: Requirements, *, idle: bool, tiers: Iterable[str]) -> list[int]:
+    def fitting_cards(self, wanted: Requirements, *, idle: bool, tiers: Iterable[str], least: int = 0) -> list[int]:
         found = []
         for index, gpu in enumerate(self.profile.capacity.gpus):
             if tiers and gpu.tier not in tiers:
+                continue
+            if gpu.compute_capability < least:
                 continue
             if wanted.vram_mb:
                 fits = (gpu.vram_mb if idle else self.card_free_mb(index)) >= wanted.vram_mb
@@ -117,6 +122,11 @@ class PlainNode:
             if fits:
                 found.append(index)
         return found
+
+
+def version_fits(version: int, conditions: Iterable[tuple[str, int]]) -> bool:
+    """An unknown version (0) fits no condition."""
+    return all(version and eval(f"{version} {sign} {number}") for sign, number in conditions)
 
 
 def ram_held(total: Capacity, wanted: Requirements) -> int:
@@ -134,8 +144,9 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
     }
     cards = wanted.gpus if wanted.gpus else (1 if wanted.vram_mb else 0)
     own_tiers = {gpu.tier for gpu in total.gpus} or {"cpu"}
-    # Where all cards are alike, the tier is the tier gate's business alone.
-    card_tiers = wanted.tiers if len(own_tiers) > 1 else ()
+    # Where all cards are alike, tier and compute capability are the business of their own gates alone.
+    unlike = len({(gpu.tier, gpu.compute_capability) for gpu in total.gpus}) > 1
+    card_tiers, least = (wanted.tiers, wanted.compute_capability) if unlike else ((), 0)
     friend = profile.owner == shape.account or shape.account in profile.trusted or "*" in profile.trusted
     return {
         "available": idle or node.available,
@@ -143,8 +154,12 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "ram": free["ram"] >= (wanted.ram_mb if idle else ram_held(total, wanted))
         or (wanted.ram_by_cores and not idle and free["cores"] < wanted.cpu_milli),
         "disk": free["disk"] >= wanted.disk_mb,
-        "gpu": len(node.fitting_cards(wanted, idle=idle, tiers=card_tiers)) >= cards,
+        "gpu": len(node.fitting_cards(wanted, idle=idle, tiers=card_tiers, least=least)) >= cards,
         "tier": not wanted.tiers or bool(own_tiers & wanted.tiers),
+        "compute_capability": not wanted.compute_capability
+        or any(gpu.compute_capability >= wanted.compute_capability for gpu in total.gpus),
+        "cuda": version_fits(profile.cuda, wanted.cuda),
+        "driver": version_fits(profile.driver, wanted.driver),
         "region": not wanted.regions or REGIONS[profile.region] in {REGIONS[r] for r in wanted.regions},
         "tags": all(tag in profile.tags for tag in wanted.tags),
         "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
@@ -222,9 +237,10 @@ def mostly_empty(values: Iterable[object]) -> st.SearchStrategy[frozenset[object
 
 
 gpus = st.builds(
-    lambda tier, vram_mb: Gpu(name=tier, tier=tier, vram_mb=vram_mb),
+    lambda tier, vram_mb, version: Gpu(name=tier, tier=tier, vram_mb=vram_mb, compute_capability=version),
     st.sampled_from(TIERS),
     st.sampled_from([8_000, 16_000, 24_000]),
+    st.sampled_from(VERSIONS),
 )
 capacities = st.builds(
     Capacity,
@@ -253,6 +269,8 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         url=st.sampled_from(["", "http://one", "http://two"]),
         network=st.booleans(),
         lends_gpus=st.booleans(),
+        driver=st.sampled_from(VERSIONS),
+        cuda=st.sampled_from(VERSIONS),
     )
 
 
@@ -265,6 +283,9 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "gpus": st.sampled_from([1, 2]),
     "vram_mb": st.sampled_from([6_000, 16_000]),
     "tiers": subsets([*TIERS, "cpu"]),
+    "compute_capability": st.sampled_from(VERSIONS),
+    "cuda": st.sampled_from(CONDITIONS),
+    "driver": st.sampled_from(CONDITIONS),
     "regions": subsets([*REGIONS.keys() - {""}]),
     "tags": subsets(TAGS),
     "prefer_tags": subsets(TAGS),
@@ -409,7 +430,12 @@ class Dice:
 
     def profile(self, number: int) -> NodeProfile:
         cards = tuple(
-            Gpu(name=str(tier), tier=str(tier), vram_mb=self._random.choice([8_000, 16_000, 24_000]))
+            Gpu(
+                name=str(tier),
+                tier=str(tier),
+                vram_mb=self._random.choice([8_000, 16_000, 24_000]),
+                compute_capability=self._random.choice(VERSIONS),
+            )
             for tier in self._random.choices(TIERS, k=self._random.randint(0, 3))
         )
         capacity = Capacity(
@@ -432,6 +458,8 @@ class Dice:
             "url": self.one("", "http://one", "http://two"),
             "network": self.one(False, True),
             "lends_gpus": self.one(False, True),
+            "driver": self.one(*VERSIONS),
+            "cuda": self.one(*VERSIONS),
         }
         return NodeProfile(node_id=f"n{number}", capacity=capacity, **fields)  # type: ignore[arg-type]
 
@@ -444,6 +472,9 @@ class Dice:
             "gpus": self.one(1, 2),
             "vram_mb": self.one(6_000, 16_000),
             "tiers": self.some([*TIERS, "cpu"]),
+            "compute_capability": self.one(*VERSIONS),
+            "cuda": self.one(*CONDITIONS),
+            "driver": self.one(*CONDITIONS),
             "regions": self.some(REGIONS.keys() - {""}),
             "tags": self.some(TAGS),
             "exclude_tags": self.some(TAGS),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from computepool.agent.hardware.cards import MIB, CardLoad, DetectedCard, existing_paths
+from computepool.core.versions import number_of
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -31,13 +32,16 @@ class DriverVersions:
     cuda: str = ""
 
 
+NO_VERSIONS = DriverVersions()
+
+
 def find_cards() -> list[DetectedCard] | None:
     """None if NVML does not work: no driver, no library, or versions that do not match."""
     return _ask(lambda: [card for index in range(pynvml.nvmlDeviceGetCount()) for card in _cards_at(index)])
 
 
 def versions() -> DriverVersions:
-    return _ask(_versions) or DriverVersions()
+    return _ask(_versions) or NO_VERSIONS
 
 
 def _ask(question: Callable[[], T]) -> T | None:
@@ -57,7 +61,8 @@ def _ask(question: Callable[[], T]) -> T | None:
 
 def _versions() -> DriverVersions:
     cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 12040 is 12.4
-    return DriverVersions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=f"{cuda // 1000}.{cuda % 1000 // 10}")
+    driver = str(pynvml.nvmlSystemGetDriverVersion())
+    return DriverVersions(driver=driver if number_of(driver) else "", cuda=f"{cuda // 1000}.{cuda % 1000 // 10}")
 
 
 def _cards_at(index: int) -> Iterator[DetectedCard]:

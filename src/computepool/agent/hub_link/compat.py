@@ -14,6 +14,7 @@ from computepool.core.errors import BadRequest
 _ADDED = frozenset(
     (
         *("profile.fetches_python", "profile.place", "stopping"),
+        *("profile.driver", "profile.cuda", "profile.gpus.compute_capability"),
         *("running.earlier", "running.load.ago_ms", "running.load.gpu_percent", "running.load.vram_mb"),
         *("reports.loads", "reports.printed_chars", "logs.seq", "chunks.seq"),
     )

@@ -24,6 +24,7 @@ from computepool.sdk.client.config import node_folder
 if TYPE_CHECKING:
     from computepool.protocol.nodes.hardware import HardwareView
     from computepool.protocol.nodes.nodes import ReputationView
+    from computepool.protocol.nodes.profile import Profile
     from computepool.sdk.resources.nodes import NodeApi
 
 _COMMANDS = """
@@ -214,6 +215,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
         ("python", profile.python_text),
+        *_driver_fields(profile),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
@@ -225,6 +227,16 @@ def show(node: Node = None, *, data: Data = None) -> None:
     if view.can_manage:
         fields.append(("floor", floor_words(view.floor, is_default=view.floor_is_default)))
     output.print_fields(fields)
+
+
+def _driver_fields(profile: Profile) -> list[tuple[str, output.Cell]]:
+    if not profile.driver:
+        return []
+    found = sorted({gpu.compute_capability for gpu in profile.gpus} - {""})
+    return [
+        ("GPU driver", f"{profile.driver}, CUDA {profile.cuda or 'unknown'}"),
+        ("compute capability", " and ".join(found) or "unknown"),
+    ]
 
 
 def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:

@@ -27,6 +27,7 @@ _AVAILABLE = "available"
 _NODE = "node"
 #: Gates about resources that running jobs use up.
 _FILLED = frozenset({"cores", "ram", "disk", "gpu"})
+_GPU_SOFTWARE = frozenset({"compute_capability", "cuda", "driver"})
 _NAMED_MAX = 2
 #: Reasons of a named host given in one sentence.
 _REASONS_MAX = 2
@@ -118,7 +119,8 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         gates=tuple(_reports(with_node_names(fleet, shape), verdicts)),
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
-    return replace(explanation, sentence=_sentence(fleet, shape, explanation, verdicts=verdicts))
+    sentence = _sentence(fleet, shape, explanation, verdicts=verdicts)
+    return replace(explanation, sentence=sentence + _gpu_software(fleet, shape, verdicts))
 
 
 def with_node_names(fleet: Fleet, shape: Shape) -> Shape:
@@ -238,6 +240,18 @@ def _reason(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts)
         who = "it could run this" if why.nodes == 1 else f"{pluralize(why.able, 'node')} could run it"
         return f"{blame}; {who} once {_once(culprits[0].gate, able) or 'free'}"
     return blame
+
+
+def _gpu_software(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> str:
+    """` 5 of 12 GPU nodes have CUDA >=12.4.` for each condition on drivers and cards that only some meet."""
+    cards = fleet.table.cards[verdicts.rows] > 0
+    total, parts = int(np.count_nonzero(cards)), []
+    for gate in _GPU_SOFTWARE & verdicts.now.keys() if total else ():
+        count = int(np.count_nonzero(cards & verdicts.now[gate]))
+        if count < total:
+            verb = "has" if count == 1 else "have"
+            parts.append(f" {count} of {pluralize(total, 'GPU node')} {verb} {gate_messages.need(gate, shape)}.")
+    return "".join(sorted(parts))
 
 
 def _named_host(verdicts: Verdicts) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from computepool.core import versions
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.fleet.node_status import NodeStatus
@@ -17,6 +18,7 @@ from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
+from computepool.core.versions import text_of
 from computepool.core.words import cores, memory_size
 
 _BOTH = 2
@@ -175,6 +177,9 @@ def describe(needs: Requirements) -> str:
     optional = {
         "gpu": cards_needed(needs),
         "tier": needs.tiers,
+        "compute_capability": needs.compute_capability,
+        "cuda": needs.cuda,
+        "driver": needs.driver,
         "region": needs.regions,
         "tags": needs.tags,
         "excluded_tags": needs.exclude_tags,
@@ -221,6 +226,28 @@ def _fail_gpu(shape: Shape, busy: bool) -> str:
     if count == 1:
         return f"have less than {vram} of {free}VRAM"
     return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
+
+
+def _capability(least: int) -> str:
+    return f"compute capability {text_of(least)} or higher"
+
+
+def _have_capability(node: NodeRecord) -> str:
+    found = sorted({card.compute_capability for card in node.cards} - {0})
+    return f"compute capability {' and '.join(map(text_of, found))}" if found else "no GPU of known compute capability"
+
+
+def _version_messages(column: str, name: str) -> GateMessages:
+    """For a condition on a version that nodes have, or do not have."""
+
+    def need(shape: Shape) -> str:
+        return f"{name} {versions.describe(getattr(shape.requirements, column))}"
+
+    def have(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+        number: int = getattr(node.profile, column)
+        return f"{name} {text_of(number)}" if number else f"no {name}"
+
+    return GateMessages(need, have, lambda shape, _: f"do not have {need(shape)}")
 
 
 def _level(level: int | Level | None) -> str:
@@ -340,6 +367,13 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
         lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
     ),
+    "compute_capability": GateMessages(
+        lambda s: _capability(s.requirements.compute_capability),
+        lambda _f, n, _s: _have_capability(n),
+        lambda s, _: f"have no GPU of {_capability(s.requirements.compute_capability)}",
+    ),
+    "cuda": _version_messages("cuda", "CUDA"),
+    "driver": _version_messages("driver", "NVIDIA driver"),
     "region": GateMessages(
         lambda s: f"region {any_of(s.requirements.regions)}",
         lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",
