@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil
 from random import Random
 
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
+from tests.core.price_oracle import REGIONS, PlainPrices
 from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
 
 ACCOUNTS = ("ann", "bob", "eve")
@@ -34,50 +34,6 @@ CONDITIONS = ((), ((">=", 8),), (("<", 9), (">=", 8)), (("!=", 8),), (("==", 7),
 #: Below, at and above what the first price table asks, and none. Equal to a price now and then, on purpose.
 FLOORS = (None, None, None, 0, 1, 5_600_000, 8_000_001, 24_000_000, AMOUNT_MAX)
 CEILINGS = (None, None, None, 0, 1, 3_500_000, 7_000_000, 20_000_000, 21_000_000, 60_000_000, AMOUNT_MAX)
-REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "eu": "eu", "us": "us", "": ""}
-
-
-@dataclass
-class PlainPrices:
-    """A market as the oracle keeps it."""
-
-    table: PriceTable
-    spots: dict[tuple[str, str], int]
-
-    def spot(self, tier: str, region: str) -> int:
-        table = self.table
-        rates = table.tiers.get(tier, table.tiers["gpu"]) * table.regions.get(region, 100)
-        reference = table.base * rates // 10_000
-        wanted = self.spots.get((tier, region), reference)
-        return min(AMOUNT_MAX, max(reference // table.spot_range, min(reference * table.spot_range, wanted)))
-
-    def accepts(self, node: PlainNode, shape: Shape) -> bool:
-        """Floor and ceiling meet at the spot price. In fractions, so that nothing is rounded by accident."""
-        profile, wanted = node.profile, shape.requirements
-        if profile.owner == shape.account:
-            return True
-        cards = wanted.gpus if wanted.gpus else (1 if wanted.vram_mb else 0)
-        best = max(profile.capacity.gpus, key=lambda gpu: gpu.vram_mb, default=None)
-        own_tier = best.tier if best else "cpu"
-        floor = Fraction(node.floor or 0)
-        if not cards:
-            rates = self.table.tiers
-            floor *= Fraction(rates["cpu"], rates.get(own_tier, rates["gpu"]))
-        spot = self.spot(own_tier if cards else "cpu", REGIONS[profile.region])
-        if floor > spot * (1_000_000 - self.table.fee_ppm) // 1_000_000:
-            return False
-        return shape.ceiling is None or self.price(spot, wanted, best) <= shape.ceiling
-
-    @staticmethod
-    def price(spot: int, wanted: Requirements, best: Gpu | None) -> int:
-        if not wanted.gpus and not wanted.vram_mb:
-            thousandths = wanted.cpu_milli
-        elif not wanted.vram_mb or best is None:
-            thousandths = 1_000 * max(1, wanted.gpus)
-        else:
-            share = min(1_000, ceil(Fraction(1_000 * wanted.vram_mb, best.vram_mb)))
-            thousandths = max(1, wanted.gpus) * share
-        return min(AMOUNT_MAX, spot * thousandths // 1_000)
 
 
 @dataclass

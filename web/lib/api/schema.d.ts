@@ -3031,6 +3031,11 @@ export interface components {
             tier: string;
             /** Vram Mb */
             vram_mb: number;
+            /**
+             * Compute Capability
+             * @default
+             */
+            compute_capability: string;
         };
         /**
          * Grant
@@ -4759,6 +4764,12 @@ export interface components {
              * @default 0
              */
             vram_mb: number;
+            /** Compute Capability */
+            compute_capability?: string | null;
+            /** Driver */
+            driver?: string | null;
+            /** Cuda */
+            cuda?: string | null;
             /**
              * Tiers
              * @default []
@@ -5717,6 +5728,16 @@ export interface components {
              * @default
              */
             url: string;
+            /**
+             * Driver
+             * @default
+             */
+            driver: string;
+            /**
+             * Cuda
+             * @default
+             */
+            cuda: string;
             /**
              * Network
              * @default false

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.context import Node
 from computepool.agent.execution.attempt_result import (
@@ -199,8 +199,8 @@ class Executor:
             result = failed_result(Reason.BUDGET_SPENT, why)
         if attempt.stop is not None and result.outcome not in (Outcome.SUCCEEDED, Outcome.MOVED):
             return attempt.stop.result(started=True)
-        if attempt.vram_used_mb and result.outcome is Outcome.FAILED:
-            return vram_result(used_mb=attempt.vram_used_mb, asked_mb=attempt.spec.spec.needs.vram_mb)
+        if attempt.vram_excess_mb and result.outcome is Outcome.FAILED:
+            return vram_result(used_mb=attempt.vram_excess_mb, asked_mb=attempt.spec.spec.needs.vram_mb)
         result.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
         return result
 
@@ -278,6 +278,8 @@ class Executor:
             cards = None
             if head.grant.gpus and head.started_at is not None:
                 cards = self.meter.load(head.grant.gpus)
+                if cards is not None and head.vram_mb is not None:  # its own, not its neighbours'
+                    cards = replace(cards, vram_mb=head.vram_mb)
                 head.gpu_ms += 0 if cards is None else (cards.busy or 0) * elapsed_s * 1000
             if head.announced and (process := lane.process()) is not None:
                 head.load = Load.measure(process, now, head.load, cards=cards)
@@ -289,19 +291,21 @@ class Executor:
         """End jobs that use more memory of a card than they asked for. Those that asked for whole cards have no limit."""
         for lane, head in self.lanes():
             asked_mb = head.spec.spec.needs.vram_mb
-            if not head.grant.gpus or not asked_mb or head.started_at is None or head.vram_used_mb:
+            if not head.grant.gpus or not asked_mb or head.started_at is None or head.vram_excess_mb:
                 continue
             process = lane.process()
-            pids = [] if process is None else process.pids()
-            for index in head.grant.gpus if pids else ():
-                used_mb = self.meter.memory_of(pids, index, alone=self._jobs_on(index) == 1)
-                if used_mb is None:
+            if process is None or not (pids := process.pids()):
+                continue
+            used = {i: self.meter.memory_of(pids, i, alone=self._jobs_on(i) == 1) for i in head.grant.gpus}
+            known = [mb for mb in used.values() if mb is not None]
+            head.vram_mb = sum(known) if len(known) == len(used) else None
+            for index in used.keys() - self._unlimited:
+                if used[index] is None:
                     self._warn_unlimited(index)
-                elif used_mb > asked_mb:
-                    head.vram_used_mb = used_mb
-                    lane.recall()
-                    head.end(Status.VRAM_LIMIT)
-                    break
+            if max(known, default=0) > asked_mb:
+                head.vram_excess_mb = max(known)
+                lane.recall()
+                head.end(Status.VRAM_LIMIT)
 
     def _jobs_on(self, index: int) -> int:
         """Jobs and workers that may hold memory of this card."""
