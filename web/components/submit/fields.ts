@@ -145,7 +145,11 @@ export interface FieldSection {
 }
 
 export const SECTIONS: FieldSection[] = [
-  { title: "Machine", none: "any core", names: ["cores", "ram", "disk", "gpus", "vram", "tier", "compute_capability", "cuda", "driver"] },
+  {
+    title: "Machine",
+    none: "any core",
+    names: ["cores", "ram", "disk", "gpus", "vram", "tier", "compute_capability", "cuda", "driver"],
+  },
   { title: "Time and retries", none: "at most an hour, no retries", names: ["timeout", "retries", "priority"] },
   { title: "Name, runs and group", none: "one run", names: ["name", "slices", "group", "after"] },
   { title: "Packages, network, environment", none: "standard library, no network", names: ["dependencies", "env", "net"] },
