@@ -140,3 +140,56 @@ def test_the_profile_describes_the_hardware_and_the_owners_options(tools: Path, 
     assert (profile.isolation, profile.region, profile.tags) == ("namespace", "in", ["fast"])
     assert profile.disk_mb > 0
     assert profile.ram_mb > 0
+
+
+def test_mig_devices_are_cards_of_their_own(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A card in that mode cannot be used as a whole. Each device has its own memory, and its own device nodes."""
+    parts = [
+        FakeCard(
+            name=f"NVIDIA H100 80GB HBM3{suffix}",
+            uuid=f"MIG-{number}",
+            total_mb=9_728,
+            percent=None,
+            instances=(7 + number, 0),
+        )
+        for number, suffix in enumerate((" MIG 1g.10gb", ""))
+    ]
+    whole = FakeCard(name="NVIDIA H100 80GB HBM3", uuid="GPU-0", total_mb=81_559, capability=(9, 0))
+    divided = FakeCard(name="NVIDIA H100 80GB HBM3", uuid="GPU-1", minor=1, capability=(9, 0), parts=parts)
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(cards=[whole, divided]))
+    monkeypatch.setattr(nvml, "_CAPABILITIES", tmp_path)
+    monkeypatch.setattr(nvml, "existing_paths", tuple)
+    for place, number in (("gi7", 30), ("gi7/ci0", 31), ("gi8", 39)):
+        folder = tmp_path / "gpu1" / "mig" / place
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "access").write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\n")
+    found = gpus.find_cards()
+    shared = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert [(card.ident, card.vram_mb, card.tier, card.compute_capability) for card in found] == [
+        ("GPU-0", 81_559, "h100", "9.0"),
+        ("MIG-0", 9_728, "h100-mig", "9.0"),
+        ("MIG-1", 9_728, "h100-mig", "9.0"),
+    ]
+    assert [card.nodes for card in found] == [
+        ("/dev/nvidia0", *shared),
+        ("/dev/nvidia1", *shared, "/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"),
+        ("/dev/nvidia1", *shared, "/dev/nvidia-caps/nvidia-cap39"),
+    ]
+    assert gpus.visible_env(found[1:2])["CUDA_VISIBLE_DEVICES"] == "MIG-0"
+    load = nvml.GpuMeter(found).load([1, 2])
+    assert load is not None
+    assert (load.percent, load.vram_mb) == (None, 0), "the driver tells no load of a MIG device"
+
+
+def test_the_driver_and_its_cuda_are_reported(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = AgentConfig(hub_url="http://h", data_dir=tmp_path, name="n")
+
+    def described(fake: FakeNvml) -> tuple[str, str, list[str]]:
+        monkeypatch.setattr(nvml, "pynvml", fake)
+        profile = probe.profile(config, probe.probe(config), level=Level.NAMESPACE, python="3.11", version="1")
+        return profile.driver, profile.cuda, [gpu.compute_capability for gpu in profile.gpus]
+
+    assert described(FakeNvml(cuda=12040)) == ("580.159.04", "12.4", ["8.6"])
+    assert described(FakeNvml(driver="r580-beta")) == ("", "13.0", ["8.6"]), "not a version that can be compared"
+    assert described(FakeNvml(driver="")) == ("", "", [])
+    assert described(FakeNvml(cards=[])) == ("", "", [])

@@ -29,6 +29,11 @@ class DetectedCard:
     compute_capability: str = ""  #: of NVIDIA cards, such as 9.0
 
     @property
+    def is_part(self) -> bool:
+        """A MIG device."""
+        return self.ident.startswith("MIG-")
+
+    @property
     def tier(self) -> str:
         return tier_of(self.name)
 
