@@ -10,8 +10,8 @@ from computepool.cli.options import Limit, accepts, open_pool, requirements
 from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
+    from computepool.protocol.jobs.explanations import NodeVerdictView
     from computepool.protocol.jobs.queueing import LoadView, QueueRow, QueueView
-    from computepool.protocol.jobs.views import NodeVerdictView
     from computepool.sdk import JobOptions
 
 _NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "LOAD", "TAGS")

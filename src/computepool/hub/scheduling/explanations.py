@@ -17,8 +17,16 @@ from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import jobs, rows as job_rows, views
 from computepool.hub.nodes import group_homes, hosts, rows as node_rows
-from computepool.protocol.jobs.jobs import PreviewRequest, requirements_of
-from computepool.protocol.jobs.views import ChangeView, GateView, JobDetail, NodeVerdictView, PreviewView, WhyView
+from computepool.protocol.jobs.explanations import (
+    ChangeView,
+    GateView,
+    NodeVerdictView,
+    PreviewRequest,
+    PreviewView,
+    WhyView,
+)
+from computepool.protocol.jobs.jobs import requirements_of
+from computepool.protocol.jobs.views import JobDetail
 from computepool.protocol.nodes.profile import Profile
 
 _KINDS_MAX = 5  #: of jobs that are explained for one list, because each explanation reads every node

@@ -294,14 +294,6 @@ class SubmitReply(Reply):
     warning: str = ""  #: why no connected node can run them, as a sentence; they wait in the queue
 
 
-class PreviewRequest(Request):
-    needs: Needs
-    net: NetTargets = []
-    labels: list[Tag] = Field(default=[], max_length=32)
-    timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
-    limit: int = Field(default=100, ge=1, le=1000)
-
-
 def too_large_result(size: int | None, most: int) -> str:
     """For the submitter. `size`: None if unknown."""
     has = "is larger" if size is None else f"has {size} bytes, more"

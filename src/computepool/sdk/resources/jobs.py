@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs import jobs as wire
-from computepool.protocol.jobs.views import (
-    JobDetail,
-    JobPage,
-    JobResult,
-    JobView,
-    LogChunk,
-    LogPage,
-    PreviewView,
-    WhyView,
-)
+from computepool.protocol.jobs.explanations import PreviewRequest, PreviewView, WhyView
+from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogChunk, LogPage
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.resource import Resource, milliseconds
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
@@ -169,7 +161,7 @@ class JobApi(Resource):
     ) -> PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
         fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout}
-        return self._post("/jobs/preview", PreviewView, wire.PreviewRequest, **fields)
+        return self._post("/jobs/preview", PreviewView, PreviewRequest, **fields)
 
     def queue(self) -> QueueView:
         from computepool.protocol.jobs.queueing import QueueView
