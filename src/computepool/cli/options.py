@@ -178,6 +178,12 @@ _TERMS = {
     "dependencies": option(
         list[str], "PACKAGE", "Python package to install; repeatable. Default: what the script imports.", "--dep"
     ),
+    "offered_only": option(
+        bool,
+        None,
+        "Run only where the node's owner offers an environment with these packages; install nothing.",
+        "--offered-only/--no-offered-only",
+    ),
     "autodetect": option(
         bool,
         None,

@@ -2350,6 +2350,30 @@ export interface components {
             name: string;
         };
         /**
+         * Cached
+         * @description Everything of that kind; replaces what the node sent before.
+         */
+        Cached: {
+            /**
+             * Items
+             * @default []
+             */
+            items: components["schemas"]["CachedItem"][];
+        };
+        /**
+         * CachedItem
+         * @description Something that the node has cached, which later jobs need not fetch.
+         */
+        CachedItem: {
+            /** Key */
+            key: string;
+            /**
+             * Took Ms
+             * @default 0
+             */
+            took_ms: number;
+        };
+        /**
          * CeilingLevel
          * @description Units required by waiting jobs that pay at most this price.
          */
@@ -2813,6 +2837,33 @@ export interface components {
             tx_key: string;
             /** Text */
             text: string;
+        };
+        /**
+         * EnvironmentModel
+         * @description One environment that a node's owner offers to jobs.
+         */
+        EnvironmentModel: {
+            /** Name */
+            name: string;
+            /** Python */
+            python: string;
+            /**
+             * Cuda
+             * @default
+             */
+            cuda: string;
+            /**
+             * Packages
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Packages Count
+             * @default 0
+             */
+            packages_count: number;
         };
         /**
          * Estimate
@@ -3825,7 +3876,8 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "offered_only": false
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -4818,6 +4870,11 @@ export interface components {
              * @example namespace
              */
             isolation?: string | null;
+            /**
+             * Offered Only
+             * @default false
+             */
+            offered_only: boolean;
         };
         /** NewKeyReply */
         NewKeyReply: {
@@ -5017,6 +5074,7 @@ export interface components {
              */
             rules: string;
             profile?: components["schemas"]["Profile"] | null;
+            cached?: components["schemas"]["Cached"] | null;
         };
         /**
          * NodeAttempt
@@ -5494,6 +5552,14 @@ export interface components {
              */
             timeout_s: number;
             /**
+             * Dependencies
+             * @default []
+             * @example [
+             *       "torch>=2.4"
+             *     ]
+             */
+            dependencies: string[];
+            /**
              * Limit
              * @default 100
              */
@@ -5660,6 +5726,16 @@ export interface components {
          * @description A node as described by its agent.
          */
         Profile: {
+            /**
+             * Environments
+             * @default []
+             */
+            environments: components["schemas"]["EnvironmentModel"][];
+            /**
+             * Installs
+             * @default true
+             */
+            installs: boolean;
             /** Name */
             name: string;
             /** Cores */
@@ -5863,7 +5939,8 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "offered_only": false
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -5895,6 +5972,14 @@ export interface components {
              * @default []
              */
             labels: string[];
+            /**
+             * Dependencies
+             * @default []
+             * @example [
+             *       "torch>=2.4"
+             *     ]
+             */
+            dependencies: string[];
             /** Name */
             name?: string | null;
             /** Spec Digest */
@@ -5961,6 +6046,10 @@ export interface components {
             nodes_network?: number | null;
             /** Nodes Python */
             nodes_python?: number | null;
+            /** Nodes Warm */
+            nodes_warm?: number | null;
+            /** Cold Ms */
+            cold_ms?: number | null;
             /**
              * Reason
              * @default
@@ -13536,6 +13625,8 @@ export interface operations {
                 tier?: string;
                 /** @description The region of its prices */
                 region?: string;
+                /** @description Packages, such as torch>=2.4, that one of its environments has; repeatable */
+                software?: string[];
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;

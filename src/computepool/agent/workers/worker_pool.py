@@ -100,6 +100,12 @@ class WorkerPool:
             for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
                 self._retire(worker)
 
+    def retire_idle(self) -> None:
+        """End the workers that no job uses: the next ones start in the environments that are offered now."""
+        for workers in list(self._idle.values()):
+            for worker in list(workers):
+                self._retire(worker)
+
     def close(self) -> None:
         for worker in list(self._all):
             worker.close()
@@ -107,7 +113,7 @@ class WorkerPool:
 
     async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
         self._evict_idle()
-        provision = await self.provisions.acquire(key.python, key.packages, note=note)
+        provision = await self.provisions.acquire(key.software, note=note)
         workdir = self.folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
@@ -142,13 +148,14 @@ class WorkerPool:
                 env=dict(key.env),
                 packages=provision.packages,
                 interpreter=interpreter,
+                offer=provision.offer,
                 cards=key.cards,
                 fds={_CHANNEL_FD: worker_end.fileno()},
                 proxy=proxy,
                 cpu_ids=cpu_ids,
                 leased=True,
             )
-            argv = [*job_environment.worker_argv(interpreter), str(_CHANNEL_FD)]
+            argv = [*job_environment.worker_argv(interpreter, provision.offer), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(
                 job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,

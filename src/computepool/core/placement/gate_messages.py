@@ -19,9 +19,11 @@ from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
 from computepool.core.versions import text_of
-from computepool.core.words import cores, memory_size
+from computepool.core.words import cores, memory_size, pluralize
 
 _BOTH = 2
+#: Dependencies named in a sentence.
+_SOFTWARE_NAMED_MAX = 5
 _ITS_OWNER = "its owner "
 #: What a node that takes no jobs must become to take some.
 _RESTED = {
@@ -188,6 +190,7 @@ def describe(needs: Requirements) -> str:
         "node": needs.node,
         "mesh_version": needs.mesh_version,
         "python": needs.pythons,
+        "software": needs.software,
         "isolation": needs.isolation,
         "network": needs.network,
     }
@@ -248,6 +251,30 @@ def _version_messages(column: str, name: str) -> GateMessages:
         return f"{name} {text_of(number)}" if number else f"no {name}"
 
     return GateMessages(need, have, lambda shape, _: f"do not have {need(shape)}")
+
+
+def _need_software(shape: Shape) -> str:
+    needs = shape.requirements
+    return f"an environment with {software(needs)}" if needs.offered_only else software(needs)
+
+
+def _have_software(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    if not node.profile.environments:
+        return "offers no environment"
+    return f"offers {pluralize(len(node.profile.environments), 'environment')} without it"
+
+
+def _fail_software(shape: Shape, _busy: bool) -> str:
+    needs = shape.requirements
+    return f"do not have {software(needs)}{'' if needs.offered_only else ' and cannot install it'}"
+
+
+def software(needs: Requirements) -> str:
+    """The dependencies, shortened: `numpy, torch>=2.4 and 3 more`."""
+    listed = sorted(needs.software)
+    more = len(listed) - _SOFTWARE_NAMED_MAX
+    named = ", ".join(listed[:_SOFTWARE_NAMED_MAX])
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _level(level: int | Level | None) -> str:
@@ -414,6 +441,7 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
         lambda s, _: f"do not have Python {any_version(s.requirements.pythons)}",
     ),
+    "software": GateMessages(_need_software, _have_software, _fail_software),
     "isolation": GateMessages(
         lambda s: f"isolation {_level(s.requirements.isolation)}",
         lambda _f, n, _s: f"isolation {_level(n.profile.level)}",

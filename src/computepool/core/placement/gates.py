@@ -21,7 +21,7 @@ from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
-from computepool.core.resources import Requirements, Shape
+from computepool.core.resources import PACKAGES, Requirements, Shape
 from computepool.core.trust.tiers import region_of
 from computepool.core.versions import Conditions, meets
 
@@ -132,9 +132,39 @@ def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Installed, or one that the node fetches."""
+    """Installed, one that the node fetches, or that of an environment for the job."""
     needs = shape.requirements.pythons
-    return (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0 if needs else None
+    if not needs:
+        return None
+    mask: Mask = (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0
+    offered = rows_that_offer(fleet, shape, rows)
+    return mask if offered is None else mask | offered
+
+
+def _software(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """An environment of its owner satisfies the dependencies, or the node installs them."""
+    needs = shape.requirements
+    if not needs.software:
+        return None
+    installs = np.zeros_like(fleet.table.live[rows]) if needs.offered_only else fleet.table.installs[rows]
+    offered = rows_that_offer(fleet, shape, rows)
+    return installs if offered is None else installs | offered
+
+
+def rows_that_offer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The rows with an environment that satisfies the job's dependencies; None if there are none."""
+    needs = shape.requirements
+    return fleet.software.offers(needs.software, needs.pythons, rows) if needs.software else None
+
+
+def warm_count(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.float32]:
+    """How many of the things that take long to fetch each row has. An environment has the packages it satisfies."""
+    count = np.zeros(fleet.table.live[rows].shape, np.float32)
+    for key in shape.requirements.warm:
+        held = fleet.warm.has(key, rows)
+        offered = rows_that_offer(fleet, shape, rows) if key.startswith(PACKAGES) else None
+        count += held if offered is None else held | offered
+    return count
 
 
 def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -273,6 +303,7 @@ GATES: tuple[Gate, ...] = (
     Gate("node", idle=_pinned_node),
     Gate("mesh_version", idle=_mesh_version),
     Gate("python", idle=_python),
+    Gate("software", idle=_software),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
     Gate("gpu_lent", idle=_gpu_lent),

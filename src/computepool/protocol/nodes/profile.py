@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
@@ -13,6 +13,7 @@ from computepool.core.trust.tiers import region_of, tier_of
 from computepool.core.versions import number_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
 from computepool.protocol.jobs.jobs import LevelName
+from computepool.protocol.nodes.software import OffersSoftware
 
 PYTHONS_MAX = 32  #: minor versions that a node may download
 MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
@@ -46,7 +47,7 @@ class StatedPlace(Request):
         return round(value, 1)
 
 
-class Profile(Request):
+class Profile(OffersSoftware):
     """A node as described by its agent."""
 
     name: Name
@@ -119,7 +120,15 @@ class Profile(Request):
             cuda=number_of(self.cuda),
             lends_gpus=self.lends_gpus,
             network=self.network,
+            environments=tuple(found.environment() for found in self.environments),
+            installs=self.installs,
         )
+
+    def brief(self) -> Self:
+        """As it is shown in lists: without the packages of its environments."""
+        if not self.environments:
+            return self
+        return self.model_copy(update={"environments": [found.brief() for found in self.environments]})
 
 
 def _check_profile(profile: Profile) -> Profile:

@@ -56,6 +56,7 @@ class JobOptions(TypedDict, total=False):
     inputs: Inputs
     env: Mapping[str, str]
     dependencies: Words  #: packages to install; default: those that the code imports, in the versions installed here
+    offered_only: bool  #: only on nodes whose owner offers an environment with these packages; nothing is installed
     autodetect: bool  #: False: neither send local modules that the code imports, nor require its packages
     net: Words  #: hosts that it may connect to, as "host:port" or "*.domain:port"; default: none
     after: Sequence[str | JobFuture]  #: jobs that must succeed first
@@ -122,11 +123,15 @@ def with_type_defaults(options: JobOptions) -> Mapping[str, Any]:
     return {**defaults, **options, "labels": labels}
 
 
+_SAME_IN_NEEDS = (
+    *("cores", "gpus", "compute_capability", "driver", "cuda"),
+    *("host", "mesh_version", "isolation", "offered_only"),
+)
+
+
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     plain = with_type_defaults(options)
-    fields = needs_of(
-        plain, ("cores", "gpus", "compute_capability", "driver", "cuda", "host", "mesh_version", "isolation")
-    )
+    fields = needs_of(plain, _SAME_IN_NEEDS)
     if "properties" in plain:
         fields["properties"] = dict(plain["properties"])
     return validate(Needs, python=python, **fields)

@@ -170,6 +170,7 @@ class Submitter:
         fields |= {word: terms[word] for word in ("max_price", "budget", "verify", "confidence") if word in terms}
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
+            fields["dependencies"] = spec.dependencies
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
         request = validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
