@@ -1,15 +1,16 @@
 """`python -m bench.gpu`: what the sandbox and the pool cost a training run on a GPU. Prints Markdown for docs/gpu.md.
 
-The same program, `examples/train_gpu.py`, runs with the same Python and the same torch in three ways: as a bare process, in the
-sandbox `namespace`, and as a job of a pool with a hub and a node. The first two alternate, so that a change of the card's clock
-affects both alike. Needs an environment with torch, root, and bubblewrap. Without a GPU it only shows that everything runs.
+`examples/train_gpu.py` runs as a bare process, in the sandbox `namespace`, and as a job of a pool with a hub and a node whose
+owner offers an environment with torch. To compare the first two, both processes live side by side and train by turns, so that
+a change of the card's clock affects both alike. Needs an environment with torch, root, and bubblewrap. Without a GPU it only
+shows that everything runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import itertools
 import os
 import platform
 import re
@@ -21,11 +22,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from computepool.agent.execution.job_environment import JobEnvironment, prepare_runtime
 from computepool.agent.hardware import gpus, nvml
+from computepool.agent.owner import environment_list
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.base import Limits
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
@@ -33,13 +36,32 @@ from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.jobs.lifecycle import TERMINAL
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool
+from computepool.testing.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train_gpu.py"
 OVERHEAD_TARGET = 3.0  #: percent
 _CORES, _RAM_MB = 4, 16_000
-_RUN_S = 240.0
+_RUN_S = 120.0
+_PAIRS_MIN = 4
+_OFFERED_S = 60.0
+_names = itertools.count()
 _CACHES = Path("/proc/sys/vm/drop_caches")
 _FIRST_STEP = re.compile(r"first step after ([0-9.]+) s")
+#: The limits of tests on retries would repeat a job that cannot start for minutes.
+_RETRIES: dict[str, Any] = {"node_faults_max": 3, "backoff_base_s": 2, "backoff_max_s": 30}
+#: Reads a number of steps, trains, and answers with the seconds.
+_BY_TURNS = """
+import sys, time
+sys.argv = ["train_gpu.py", "--no-checkpoints"]
+import train_gpu
+training = train_gpu.Training(train_gpu.options())
+for line in sys.stdin:
+    began = time.perf_counter()
+    for _ in range(int(line)):
+        loss = training.step()
+    loss.item()  # waits for the GPU
+    print(time.perf_counter() - began, flush=True)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +108,17 @@ class Page:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
     parser.add_argument("torch", type=Path, help="a virtualenv with torch")
-    parser.add_argument("--steps", type=int, default=400, help="training steps of each run")
-    parser.add_argument("--seconds", type=float, default=150.0, help="for the comparison of bare and sandboxed runs")
-    parser.add_argument(
-        "--drop-caches", action="store_true", help="before each cold start; slows all other programs down"
-    )
+    parser.add_argument("--turn", type=int, default=100, metavar="STEPS", help="training steps of each turn")
+    parser.add_argument("--long", type=int, default=2000, metavar="STEPS", help="of the run whose load is shown")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for the turns of bare and sandboxed process")
+    parser.add_argument("--drop-caches", action="store_true", help="before cold starts; slows all other programs down")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the Markdown to this file")
     chosen = parser.parse_args(arguments)
     page, torch = Page(), Torch(chosen.torch)
     page.part("Machine", lambda: machine(page, torch))
-    page.part("Training: a bare process and the sandbox", lambda: overhead(page, torch, chosen))
-    page.part("Training: a job of a pool", lambda: through_pool(page, torch, chosen))
+    page.part("Time to the first step", lambda: first_steps(page, torch, chosen))
+    page.part("Training steps", lambda: overhead(page, torch, chosen))
+    page.part("A job of a pool", lambda: through_pool(page, torch, chosen))
     if chosen.out is not None:
         chosen.out.write_text("\n".join(page.lines) + "\n")
     return 1 if page.failures else 0
@@ -123,28 +145,34 @@ def machine(page: Page, torch: Torch) -> None:
 
 
 # ---------------------------------------------------------------- bare and sandboxed
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    wall_s: float
-    first_step_s: float
-    train_s: float
-    tokens_per_s: float
-    vram_mb: int
+@dataclass(frozen=True, slots=True)
+class Started:
+    stdin: IO[str]
+    stdout: IO[str]
 
-    @classmethod
-    def read(cls, folder: Path, *, wall_s: float) -> Trained:
-        found = json.loads((folder / "training.json").read_text())
-        return cls(wall_s=wall_s, **{name: found[name] for name in cls.__slots__ if name != "wall_s"})
+    def first_step_s(self) -> float:
+        """From the start of the program to its first step, as it prints."""
+        text = self.stdout.read()
+        if not (found := _FIRST_STEP.search(text)):
+            raise RuntimeError(f"the training ended without a step: {text[-2000:]}")
+        return float(found[1])
+
+    def train(self, steps: int) -> float:
+        """Seconds, for a program that trains by turns."""
+        self.stdin.write(f"{steps}\n")
+        self.stdin.flush()
+        line = self.stdout.readline()
+        if not line:
+            raise RuntimeError("the training ended before its turn")
+        return float(line)
 
 
-class Runs:
-    """The training program outside and inside the sandbox, with the same variables."""
+class Runner:
+    """Starts the training program outside and inside the sandbox, with the same torch."""
 
-    def __init__(self, torch: Torch, folder: Path, steps: int) -> None:
-        (folder / "cache").mkdir(mode=0o755)
+    def __init__(self, torch: Torch, folder: Path) -> None:
         self._torch, self._folder = torch, folder
-        self._arguments = ["--steps", str(steps), "--every", "100", "--no-checkpoints"]
-        runtime = prepare_runtime(folder / "cache")
+        runtime = prepare_runtime(_cache(folder))
         self._sandbox = BubblewrapSandbox(SandboxConfig(cache_dir=folder / "cache", runtime=runtime))
         self._cards = gpus.find_cards()
         self._environment = JobEnvironment(self._sandbox, runtime, self._cards)
@@ -153,170 +181,185 @@ class Runs:
     def close(self) -> None:
         self._sandbox.close()
 
-    def bare(self) -> Trained:
+    @contextlib.contextmanager
+    def bare(self, argv: Sequence[str]) -> Iterator[Started]:
         with self._workdir() as workdir:
             env = {"PATH": "/usr/bin:/bin", "HOME": str(workdir), "OMP_NUM_THREADS": str(_CORES)}
-            began = time.perf_counter()
-            argv = [str(self._torch.python), "-s", SCRIPT.name, *self._arguments]
-            done = subprocess.run(
-                argv, cwd=workdir, env=env, capture_output=True, text=True, timeout=_RUN_S, check=False
-            )
-            wall_s = time.perf_counter() - began
-            if done.returncode:
-                raise RuntimeError(f"the bare process ended with {done.returncode}: {done.stderr[-2000:]}")
-            return Trained.read(workdir / "outputs", wall_s=wall_s)
+            command, pipe = [str(self._torch.python), "-s", *argv], subprocess.PIPE
+            with subprocess.Popen(command, cwd=workdir, env=env, stdin=pipe, stdout=pipe, text=True) as process:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                try:
+                    yield Started(process.stdin, process.stdout)
+                finally:
+                    process.kill()
 
-    def sandboxed(self) -> Trained:
-        with self._workdir() as workdir, tempfile.TemporaryFile() as errors:
-            cards = range(len(self._cards[:1]))
+    @contextlib.contextmanager
+    def sandboxed(self, argv: Sequence[str]) -> Iterator[Started]:
+        with self._workdir() as workdir, contextlib.ExitStack() as opened:
             policy = self._environment.policy(
-                workdir, limits=self._limits, env={}, packages=self._torch.site, cards=cards, saves=False
-            )
-            began = time.perf_counter()
-            process = self._sandbox.spawn(
-                ["python3", "-s", SCRIPT.name, *self._arguments],
-                workdir=workdir,
+                workdir,
                 limits=self._limits,
-                policy=policy,
-                stderr=errors.fileno(),
+                env={},
+                packages=self._torch.site,
+                cards=range(len(self._cards[:1])),
+                saves=False,
             )
-            with contextlib.closing(process):
-                ended = process.wait(_RUN_S)
-                wall_s = time.perf_counter() - began
-            if ended is None or not ended.ok:
-                errors.seek(0)
-                raise RuntimeError(f"the sandboxed process ended with {ended}: {errors.read()[-2000:].decode()}")
-            return Trained.read(workdir / "outputs", wall_s=wall_s)
+            (stdin, write), (read, stdout) = os.pipe(), os.pipe()
+            started = Started(opened.enter_context(open(write, "w")), opened.enter_context(open(read)))
+            try:
+                process = self._sandbox.spawn(
+                    ["python3", "-s", *argv],
+                    workdir=workdir,
+                    limits=self._limits,
+                    policy=policy,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=2,
+                )
+            finally:
+                os.close(stdin)
+                os.close(stdout)
+            opened.enter_context(contextlib.closing(process))
+            yield started
 
     @contextlib.contextmanager
     def _workdir(self) -> Iterator[Path]:
-        workdir = make_workdir(self._folder / "work", "train")
+        workdir = make_workdir(self._folder / "work", f"train-{next(_names)}")
         (workdir / SCRIPT.name).write_bytes(SCRIPT.read_bytes())
+        (workdir / "by_turns.py").write_text(_BY_TURNS)
         try:
             yield workdir
         finally:
             remove_tree(workdir)
 
 
-def overhead(page: Page, torch: Torch, chosen: argparse.Namespace) -> None:
-    with _ground() as folder, contextlib.closing(Runs(torch, folder, chosen.steps)) as runs:
-        ways = {"bare": runs.bare, "sandbox": runs.sandboxed}
-        dropped = chosen.drop_caches and drop_caches()
-        cold = {"bare": ways["bare"]()}
-        if dropped:
-            drop_caches()
-        cold["sandbox"] = ways["sandbox"]()
-        warm: dict[str, list[Trained]] = {way: [] for way in ways}
-        began = time.monotonic()
-        while len(warm["bare"]) < 2 or time.monotonic() - began < chosen.seconds:
-            order = list(ways) if len(warm["bare"]) % 2 else list(ways)[::-1]
-            for way in order:
-                warm[way].append(ways[way]())
-    rounds = len(warm["bare"])
-    rows = [
-        (
-            way,
-            f"{cold[way].first_step_s:.2f} s",
-            f"{_median(warm[way], 'first_step_s'):.2f} s",
-            f"{_median(warm[way], 'train_s'):.3f} s",
-            f"{_median(warm[way], 'tokens_per_s'):,.0f}",
-            f"{_median(warm[way], 'wall_s'):.2f} s",
-            f"{warm[way][0].vram_mb} MB",
-        )
-        for way in ways
-    ]
-    head = (
-        "",
-        "first step, cold",
-        "first step, warm",
-        f"{chosen.steps - 1} further steps",
-        "tokens/s",
-        "whole run",
-        "VRAM",
+def first_steps(page: Page, torch: Torch, chosen: argparse.Namespace) -> None:
+    argv = [SCRIPT.name, "--steps", "2", "--no-checkpoints"]
+    with _ground() as folder, contextlib.closing(Runner(torch, folder)) as runner:
+
+        def measure(way: str) -> float:
+            with getattr(runner, way)(argv) as started:
+                return float(started.first_step_s())
+
+        # The very first start also fills the caches of the storage behind this machine.
+        very_first = _after_drop(chosen, partial(measure, "bare"))
+        ways = ("bare", "sandboxed")
+        cold = {way: _after_drop(chosen, partial(measure, way)) for way in ways}
+        warm = {way: [measure(way) for _ in range(3)] for way in ways}
+    page.table(
+        ("first step of the program", "cold", "warm"),
+        [(way, f"{cold[way]:.2f} s", f"{statistics.median(warm[way]):.2f} s") for way in ways],
     )
-    page.table(head, rows)
-    bare, boxed = _median(warm["bare"], "train_s"), _median(warm["sandbox"], "train_s")
-    percent = 100 * (boxed / bare - 1)
-    spread = 100 * (max(run.train_s for run in warm["bare"]) / min(run.train_s for run in warm["bare"]) - 1)
     page.write(
-        f"Medians of {rounds} warm rounds. The sandbox costs {percent:+.2f} % of the training time (target: at most "
-        f"{OVERHEAD_TARGET:g} %: {'met' if percent <= OVERHEAD_TARGET else 'MISSED'}); bare runs differ by {spread:.2f} % among "
-        f"themselves. Cold: {'page caches dropped before each' if dropped else 'the first run; page caches were not dropped'}.",
+        f"Cold: {'page caches dropped before' if chosen.drop_caches else 'page caches not dropped'}; the very first start of "
+        f"all took {very_first:.2f} s. Warm: the median of three.",
         "",
     )
 
 
-def _median(runs: Sequence[Trained], name: str) -> float:
-    return float(statistics.median(getattr(run, name) for run in runs))
+def overhead(page: Page, torch: Torch, chosen: argparse.Namespace) -> None:
+    pairs: list[tuple[float, float]] = []
+    with _ground() as folder, contextlib.closing(Runner(torch, folder)) as runner:
+        turns = ["by_turns.py"]
+        with runner.bare(turns) as bare, runner.sandboxed(turns) as boxed:
+            for one in (bare, boxed):
+                one.train(chosen.turn)  # the first turns also choose kernels and fill caches
+            began = time.monotonic()
+            while len(pairs) < _PAIRS_MIN or time.monotonic() - began < chosen.seconds:
+                order = (bare, boxed) if len(pairs) % 2 else (boxed, bare)
+                took = {id(one): one.train(chosen.turn) for one in order}
+                pairs.append((took[id(bare)], took[id(boxed)]))
+    rows = [
+        (way, f"{statistics.median(times):.3f} s", f"{min(times):.3f} s", f"{max(times):.3f} s")
+        for way, times in zip(("bare", "sandboxed"), zip(*pairs, strict=True), strict=True)
+    ]
+    page.table(("", f"{chosen.turn} steps, median", "fastest", "slowest"), rows)
+    percents = sorted(100 * (second / first - 1) for first, second in pairs)
+    percent, quarter = statistics.median(percents), len(percents) // 4
+    page.write(
+        f"{len(pairs)} pairs of turns. In the median pair the sandbox took {percent:+.2f} % longer, in the middle half of the "
+        f"pairs {percents[quarter]:+.2f} to {percents[-1 - quarter]:+.2f} % (target: at most {OVERHEAD_TARGET:g} %: "
+        f"{'met' if percent <= OVERHEAD_TARGET else 'MISSED'}).",
+        "",
+    )
 
 
-def drop_caches() -> bool:
-    os.sync()
-    try:
+def _after_drop(chosen: argparse.Namespace, work: Callable[[], float]) -> float:
+    if chosen.drop_caches:
+        os.sync()
         _CACHES.write_text("3")
-    except OSError:
-        return False
-    return True
+    return work()
 
 
 # ---------------------------------------------------------------- through a hub and a node
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    first_step_s: float  #: since it was submitted
+    inside_s: str  #: since the program began, as it printed
+    whole_s: float
+    samples: list[tuple[int | None, int | None]]  #: GPU percent and MB, as shown while it ran
+
+
 def through_pool(page: Page, torch: Torch, chosen: argparse.Namespace) -> None:
     with pool_with_torch(torch) as (real, options):
-        client = real.client()
-        if chosen.drop_caches:
-            drop_caches()
-        starts = ("cold", "warm", "warm, again")
-        rows = [(name, *_follow(client, _steps(chosen.steps), options)[:3]) for name in starts]
+        client, rows = real.client(), []
+        for name in ("cold", "warm", "warm, again"):
+            if name == "cold":
+                _after_drop(chosen, lambda: 0.0)
+            found = follow(client, chosen.turn, options)
+            rows.append((name, f"{found.first_step_s:.2f} s", f"{found.inside_s} s", f"{found.whole_s:.2f} s"))
         page.table(("start", "submitted to first step", "of it in the job", "whole job"), rows)
-        *_, samples = _follow(client, _steps(4 * chosen.steps), options)
-        page.write(f"Shown while a longer run of {4 * chosen.steps} steps went on (GPU percent, VRAM in MB):", "")
-        page.write(", ".join(f"{percent} % {vram}" for percent, vram in samples[:40]) or "no samples", "")
+        long = follow(client, chosen.long, options)
+    page.write(f"Shown while {chosen.long} steps with checkpoints went on (GPU percent and its memory in MB):", "")
+    page.write(", ".join(f"{percent} % {vram}" for percent, vram in long.samples[:40]) or "no samples", "")
 
 
-def _steps(count: int) -> list[str]:
-    return ["--steps", str(count), "--every", "100"]
-
-
-def _follow(
-    client: Pool, arguments: Sequence[str], options: dict[str, Any]
-) -> tuple[str, str, str, list[tuple[Any, Any]]]:
+def follow(client: Pool, steps: int, options: dict[str, Any]) -> Followed:
     """Submit the training, and watch its log and its usage until it ends."""
-    began, first_s, inside = time.perf_counter(), 0.0, "?"
-    future = client.run(options["script"], arguments, wait=False, **options["job"])
-    samples: list[tuple[Any, Any]] = []
+    began, first_s, samples = time.perf_counter(), 0.0, list[tuple[int | None, int | None]]()
+    future = client.run(SCRIPT, ["--steps", steps, "--every", 100], wait=False, **options)
     after, seen = 0, ""
     while (job := client.jobs.get(future.job_id)).state not in TERMINAL:
-        page = client.jobs.log_page(future.job_id, after=after, timeout=0.2)
+        if time.perf_counter() - began > _RUN_S:
+            future.cancel()
+            raise TimeoutError(f"the job did not end within {_RUN_S:g} s: {job.status}")
+        page = client.jobs.log_page(future.job_id, after=after)
         after, seen = page.cursor, seen + "".join(chunk.text for chunk in page.chunks)
-        if not first_s and (found := _FIRST_STEP.search(seen)):
-            first_s, inside = time.perf_counter() - began, found[1]
+        if not first_s and _FIRST_STEP.search(seen):
+            first_s = time.perf_counter() - began
         now = [attempt.now for attempt in client.jobs.usage(future.job_id).attempts if attempt.now is not None]
         if now and (not samples or samples[-1] != (now[-1].gpu_percent, now[-1].vram_mb)):
             samples.append((now[-1].gpu_percent, now[-1].vram_mb))
-        time.sleep(0.1)
+        time.sleep(0.02)
+    whole_s = time.perf_counter() - began
     if job.error:
         raise RuntimeError(job.error)
-    if not first_s and (found := _FIRST_STEP.search(client.jobs.log_text(future.job_id))):
-        inside = found[1]
-    return f"{first_s:.2f} s", f"{inside} s", f"{time.perf_counter() - began:.2f} s", samples
+    inside = _FIRST_STEP.search(client.jobs.log_text(future.job_id))
+    return Followed(
+        first_step_s=first_s or whole_s, inside_s=inside[1] if inside else "?", whole_s=whole_s, samples=samples
+    )
 
 
 @contextlib.contextmanager
 def pool_with_torch(torch: Torch) -> Iterator[tuple[RealPool, dict[str, Any]]]:
-    """A hub and a node whose jobs find torch, and the script and the options of such a job."""
-    with _ground() as folder, RealPool(cache=_cache(folder)) as real:
+    """A hub, a node that offers torch, and the options of a job that trains there."""
+    with _ground() as folder, RealPool(cache=_cache(folder), **_RETRIES) as real:
         real.start_hub()
-        cards = bool(gpus.find_cards())
-        # Without isolation a job may read the environment in its place.
-        real.start_agent(sandbox="process", gpus=True, cores=8, ram_mb=4 * _RAM_MB)
-        script = folder / SCRIPT.name
-        script.write_text(re.sub(r"# /// script\n(# .*\n)*?# ///\n", "", SCRIPT.read_text()))
-        job: dict[str, Any] = {"env": {"PYTHONPATH": str(torch.site)}, "cores": _CORES, "ram": "16GB", "verify": "none"}
-        if cards:
-            job["vram"] = "16GB"
-        else:
-            job["ram"] = "2GB"
-        yield real, {"script": script, "job": job}
+        data_dir = real.folder / "node-1"
+        data_dir.mkdir()
+        environment_list.add(data_dir, "torch", torch.folder)
+        real.start_agent(sandbox="namespace", gpus=True, cores=2 * _CORES, ram_mb=2 * _RAM_MB)
+        nodes = real.client().nodes
+        wait_until(lambda: any(node.profile.environments for node in nodes.list()), _OFFERED_S, "the node offers torch")
+        # A job that cannot start is refused at once.
+        options: dict[str, Any] = {
+            "ram": f"{_RAM_MB}MB",
+            "verify": "none",
+            "offered_only": True,
+            "impossible": "refuse",
+        }
+        yield real, options | ({"vram": "16GB", "cores": _CORES} if gpus.find_cards() else {"cores": 1})
 
 
 def _cache(folder: Path) -> Path:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs tests/gpu and bench/gpu.py on a machine with a GPU, as root, without a network. Prints everything; the page for
-# docs/gpu.md is also written to OUT/gpu.md. Takes less than eight minutes.
+# docs/gpu.md is also written to OUT/gpu.md. Takes less than six minutes.
 #
 #   scripts/gpu-check.sh
 #   KIT=.gpu-kit                     made by scripts/gpu-kit.sh
@@ -8,12 +8,12 @@
 #   OUT=.                            folder for the results
 #   PARTS="tests bench"              what to run
 #   TESTS="tests/gpu"                tests to run, with further arguments of pytest
-#   TEST_S=200 BENCH_S=270           time limits
+#   TEST_S=150 BENCH_S=200           time limits
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 KIT=${KIT:-.gpu-kit} TORCH=${TORCH:-/opt/torch/.venv} OUT=${OUT:-.} PARTS=${PARTS:-tests bench}
-TESTS=${TESTS:-tests/gpu} TEST_S=${TEST_S:-200} BENCH_S=${BENCH_S:-270}
+TESTS=${TESTS:-tests/gpu} TEST_S=${TEST_S:-150} BENCH_S=${BENCH_S:-200}
 python=$TORCH/bin/python3
 unpacked=$(mktemp -d /tmp/gpu-kit-XXXXXX)
 trap 'rm -rf "$unpacked"' EXIT

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from bench.gpu import Torch, pool_with_torch
+from bench.gpu import SCRIPT, Torch, pool_with_torch
 from computepool.core.jobs.lifecycle import TERMINAL
 from computepool.testing.waiting import wait_until
 
@@ -16,7 +16,7 @@ TORCH = os.environ["COMPUTEPOOL_TORCH"]
 def test_the_training_example_learns_and_shows_what_it_uses(tmp_path: Path) -> None:
     with pool_with_torch(Torch(Path(TORCH))) as (real, options):
         client = real.client()
-        future = client.run(options["script"], ["--steps", "1500", "--every", "100"], wait=False, **options["job"])
+        future = client.run(SCRIPT, ["--steps", "1500", "--every", "100"], wait=False, **options)
         progress, seen = set(), set()
 
         def ended() -> bool:
@@ -26,7 +26,7 @@ def test_the_training_example_learns_and_shows_what_it_uses(tmp_path: Path) -> N
             seen.update((one.gpu_percent, one.vram_mb) for one in now)
             return job.state in TERMINAL
 
-        wait_until(ended, 150, "the training ends")
+        wait_until(ended, 90, "the training ends")
         outcome = future.result(10)
         print(outcome.output, sorted(progress - {None}), seen)
         found = json.loads(next(path for path in outcome.download(tmp_path)).read_text())

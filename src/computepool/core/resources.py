@@ -151,6 +151,9 @@ class Requirements:
             exclude_tags=none,
             exclude_nodes=none,
             properties=frozenset(),
+            compute_capability=0,
+            driver=(),
+            cuda=(),
             software=none,
             offered_only=False,
         )
