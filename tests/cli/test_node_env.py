@@ -38,7 +38,6 @@ def test_an_environment_is_added_listed_and_removed(run: Run, packages: Path) ->
     gone = run("node", "env", "remove", "greeting")
     assert gone.code != 0
     assert "no environment" in gone.err
-    assert "pool node env add" in run("node", "env", "list").err
 
 
 def test_what_is_no_environment_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_the_cache_is_listed_and_cleared_by_kind(run: Run) -> None:
     assert found.keys() == {"packages", "inputs"}
     assert (found["packages"]["took_ms"], found["inputs"]["size"]) == (90_000, 10_000)
     assert "\x1b" not in run("node", "cache", "list").out
-    assert run("node", "cache", "list", "--kind", "pythons").err.startswith("Nothing")
+    assert reply(run("node", "cache", "list", "--kind", "pythons", "--json")) == []
     assert run("node", "cache", "clear", "--kind", "inputs").code == 0
     assert [entry["kind"] for entry in reply(run("node", "cache", "list", "--json"))] == ["packages"]
     unknown = run("node", "cache", "clear", "--kind", "everything")

@@ -131,9 +131,7 @@ class Agent:
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
         pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
-        self._offers = Offers(
-            config.data_dir, config.cache_dir, builder, runtime=machine.runtime, level=machine.sandbox.level
-        )
+        self._offers = Offers(config, builder, runtime=machine.runtime, level=machine.sandbox.level)
         self._building_offers = partial(self._offers.run, environments.build, self._offer_environments)
         return Provisions(pythons, environments, self._offers)
 

@@ -114,6 +114,9 @@ class AgentLimits:
     environment_cpus: float = 2.0
     environment_pids: int = 256
     environment_installs_max: int = 2  #: at once
+    environment_try_s: float = 60.0  #: to try one that the owner offers, as the next two
+    environment_try_memory_mb: int = 512
+    environment_try_disk_mb: int = 64
     cache_report_s: float = 15.0  #: between two looks at what is cached, for the hub
     # other Pythons
     pythons_max: int = 8

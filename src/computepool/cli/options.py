@@ -166,15 +166,6 @@ _REQUIREMENTS = {
         "Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
     ),
     "labels": option(list[str], "LABEL", "Label that describes the job; repeatable.", "--label"),
-}
-_TERMS = {
-    "name": option(str, "NAME", "Job name."),
-    "priority": option(int, "N", "-100 to 100; higher runs first."),
-    "timeout": option(str, "TIME", "Maximum run time: 90, 10m, 2h."),
-    "ttl": option(str, "TIME", "Maximum time in the queue: 1h, 7d."),
-    "retries": option(int, "N", "Retries if the job itself fails."),
-    "inputs": option(list[str], "PATH", "File or folder to send, as PATH or NAME=PATH; repeatable.", "--input", "-i"),
-    "env": option(list[str], "NAME=VALUE", "Environment variable; NAME alone copies the local value.", "--env", "-e"),
     "dependencies": option(
         list[str], "PACKAGE", "Python package to install; repeatable. Default: what the script imports.", "--dep"
     ),
@@ -184,6 +175,15 @@ _TERMS = {
         "Run only where the node's owner offers an environment with these packages; install nothing.",
         "--offered-only/--no-offered-only",
     ),
+}
+_TERMS = {
+    "name": option(str, "NAME", "Job name."),
+    "priority": option(int, "N", "-100 to 100; higher runs first."),
+    "timeout": option(str, "TIME", "Maximum run time: 90, 10m, 2h."),
+    "ttl": option(str, "TIME", "Maximum time in the queue: 1h, 7d."),
+    "retries": option(int, "N", "Retries if the job itself fails."),
+    "inputs": option(list[str], "PATH", "File or folder to send, as PATH or NAME=PATH; repeatable.", "--input", "-i"),
+    "env": option(list[str], "NAME=VALUE", "Environment variable; NAME alone copies the local value.", "--env", "-e"),
     "autodetect": option(
         bool,
         None,

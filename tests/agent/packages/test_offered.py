@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,9 @@ def test_links_that_leave_are_shown_and_loops_do_no_harm(folder: Path, shared: P
 
 def test_folders_that_are_no_environments_are_refused(folder: Path, shared: Path) -> None:
     (shared / "file").touch()
+    (shared / "a:b").mkdir()
     for path, why in (
+        (shared / "a:b", "PATH"),
         (shared / "nothing", "is not a folder"),
         (shared / "file", "is not a folder"),
         (shared, "neither"),
@@ -173,6 +176,17 @@ def test_the_owners_list(folder: Path, shared: Path, data_dir: Path) -> None:
     (data_dir / environment_list.FILE).write_text("{")
     with pytest.raises(ComputePoolError, match="damaged"):
         environment_list.load(data_dir)
+
+
+def test_two_commands_at_once_lose_nothing(data_dir: Path) -> None:
+    def add(number: int) -> None:
+        environment_list.add_lock(data_dir, f"e{number}", "x==1\n")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+    assert {saved.name for saved in environment_list.load(data_dir)} == {f"e{number}" for number in range(8)}
+    with pytest.raises(Conflict, match="at most 8"):
+        add(8)
 
 
 def test_an_environment_never_shows_the_nodes_own_folder(folder: Path) -> None:

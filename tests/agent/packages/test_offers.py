@@ -36,7 +36,7 @@ def venv(shared: Path, runtime: Runtime) -> Path:
     return make_venv(shared / "venv", runtime, greet="WORD = 'hello'\n")
 
 
-@pytest.mark.parametrize("level", ["process", "namespace", "container", "gvisor"])
+@pytest.mark.parametrize("level", ["namespace", "process", "container", "gvisor"])
 async def test_scripts_commands_and_functions_run_in_an_offered_environment(
     hub: FakeHub, start_node: StartNode, data_dir: Path, venv: Path, level: str
 ) -> None:
@@ -66,6 +66,10 @@ async def test_environments_are_offered_and_withdrawn_while_the_node_runs(
     assert await node.agent.command("environments") == {"offered": ["greeting"], "problems": {}}
     report = await hub.run(script("import greet", **only))
     assert report.outcome is Outcome.SUCCEEDED, report.error
+    venv.rename(venv.with_name("moved"))
+    report = await hub.run(script("import greet", **only))
+    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED), "it is not the job's fault"
+    await until(lambda: node.agent.loop.profile.environments == [])
     environment_list.remove(data_dir, "greeting")
     assert (await node.agent.command("environments"))["offered"] == []
     assert node.agent.loop.profile.environments == []

@@ -5,7 +5,11 @@ Also saved is what jobs may read besides the folder. What leads out of it later 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from computepool.agent.hub_link.identity import write_private
 from computepool.agent.packages import offered
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.offered import OfferedEnvironment
+from computepool.agent.sandbox.scratch import open_lock
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, NotFound
 from computepool.protocol.nodes.software import ENVIRONMENTS_MAX, PACKAGES_MAX
 
@@ -58,26 +63,27 @@ def load(data_dir: Path) -> list[SavedEnvironment]:
 
 def add(data_dir: Path, name: str, path: Path) -> OfferedEnvironment:
     """Raises BadRequest if jobs could not use it, and Conflict for a name that is taken."""
-    saved = _with_room(data_dir, name)
     found = offered.read(name, path)
     for place in found.mounts:
         if data_dir.resolve().is_relative_to(place):
             raise BadRequest(f"{place} contains the node's own folder {data_dir}, whose keys jobs must not read.")
-    total = len(found.packages) + sum(len(other.found.packages) for other in read_all(data_dir) if other.found)
-    if total > PACKAGES_MAX:
-        raise Conflict(f"A node offers at most {PACKAGES_MAX} packages, and these would be {total}.")
-    new = SavedEnvironment(name=name, path=found.path, base=found.base, links=found.links)
-    _save(data_dir, [*saved, new])
+    with _changing(data_dir):
+        saved = _with_room(data_dir, name)
+        total = len(found.packages) + sum(len(other.found.packages) for other in read_all(data_dir) if other.found)
+        if total > PACKAGES_MAX:
+            raise Conflict(f"A node offers at most {PACKAGES_MAX} packages, and these would be {total}.")
+        new = SavedEnvironment(name=name, path=found.path, base=found.base, links=found.links)
+        _save(data_dir, [*saved, new])
     return found
 
 
 def add_lock(data_dir: Path, name: str, text: str) -> SavedEnvironment:
     """Offer the packages of a lock file, which the agent installs into a folder of its own."""
     offered.check_name(name)
-    saved = _with_room(data_dir, name)
     digest = hashlib.sha256(f"{PYTHON}\n{text}".encode()).hexdigest()[:16]
     new = SavedEnvironment(name=name, path=(data_dir / BUILT).absolute() / f"{name}-{digest}", lock=text)
-    _save(data_dir, [*saved, new])
+    with _changing(data_dir):
+        _save(data_dir, [*_with_room(data_dir, name), new])
     return new
 
 
@@ -91,11 +97,12 @@ def _with_room(data_dir: Path, name: str) -> list[SavedEnvironment]:
 
 
 def remove(data_dir: Path, name: str) -> None:
-    saved = load(data_dir)
-    left = [known for known in saved if known.name != name]
-    if len(left) == len(saved):
-        raise NotFound(f"There is no environment {name!a}. List them: pool node env list")
-    _save(data_dir, left)
+    with _changing(data_dir):
+        saved = load(data_dir)
+        left = [known for known in saved if known.name != name]
+        if len(left) == len(saved):
+            raise NotFound(f"There is no environment {name!a}. List them: pool node env list")
+        _save(data_dir, left)
 
 
 def read_all(data_dir: Path) -> list[EnvironmentReading]:
@@ -115,6 +122,15 @@ def _read(saved: SavedEnvironment) -> EnvironmentReading:
             saved, None, "it now leads to other places than when it was added; remove it and add it again"
         )
     return EnvironmentReading(saved, found)
+
+
+@contextlib.contextmanager
+def _changing(data_dir: Path) -> Iterator[None]:
+    """Two commands at once change the list one after the other."""
+    if not data_dir.is_dir():
+        raise NotFound(f"There is no node in {data_dir}.")
+    with os.fdopen(open_lock(data_dir / f".{FILE}.lock", fcntl.LOCK_EX)):
+        yield
 
 
 def _save(data_dir: Path, saved: list[SavedEnvironment]) -> None:

@@ -73,7 +73,9 @@ class CachedFolders:
         try:
             self._sizes[path.name] = await make(building)
             facts = {"label": label, "took_ms": round((loop.time() - began) * 1000)}
-            (building / FACTS).write_text(json.dumps(facts))
+            with contextlib.suppress(OSError):  # A package may have put a folder there.
+                (building / FACTS).write_text(json.dumps(facts))
+                (building / FACTS).chmod(0o644)
             # Another agent on this folder may have been quicker; its content is the same.
             with contextlib.suppress(OSError):
                 building.rename(path)

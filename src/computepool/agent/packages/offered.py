@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.core.environment import Environment
 from computepool.core.errors import BadRequest
+from computepool.core.plaintext import is_plain
 from computepool.protocol.jobs.requirements import canonicalize, satisfies
 from computepool.protocol.nodes.software import PACKAGE_NAME_MAX, PACKAGE_VERSION_MAX, PACKAGES_MAX, EnvironmentModel
 
@@ -104,6 +105,8 @@ def read(name: str, path: Path) -> OfferedEnvironment:
     folder = Path(os.path.abspath(path))
     if not folder.is_dir():
         raise BadRequest(f"{folder} is not a folder.")
+    if ":" in str(folder) or not is_plain(str(folder)):
+        raise BadRequest(f"{str(folder)!a} cannot be on PATH; rename it.")
     if any(folder == Path(taken) or folder.is_relative_to(taken) for taken in _TAKEN) or folder == Path("/"):
         raise BadRequest(
             f"{folder} cannot be shown to jobs: the sandbox has files of its own there. Move it, or copy it."

@@ -7,12 +7,14 @@ packages themselves are not imported.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempt_result import CannotStart
 from computepool.agent.owner import environment_list
 from computepool.agent.owner.environment_list import SavedEnvironment
@@ -21,7 +23,7 @@ from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tre
 from computepool.agent.packages.cached_folders import finish_anyway
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.offered import SYSTEM, OfferedEnvironment, ReadyEnvironment, choose
-from computepool.agent.sandbox.base import Limits, SandboxError
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError
 from computepool.agent.sandbox.interior import atomic_folder
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
 from computepool.agent.sandbox.runtime.tree import SITE
@@ -36,7 +38,6 @@ _log = logging.getLogger(__name__)
 Install = Callable[[str, Path], Awaitable[None]]
 
 _SITE, _SCRIPT = "site", "make_site.py"
-_SITE_BYTES = 64 * 1024 * 1024
 _OUTPUT_CHARS = 300
 #: Programs of an environment that are copied where its links to Python would mean another one inside.
 _PROGRAM_BYTES, _PROGRAMS_MAX = 1024 * 1024, 2_000
@@ -45,15 +46,17 @@ _OWN_NAMES = (SYSTEM / "bin/python", SYSTEM / "bin/python3")
 
 
 class Offers:
-    def __init__(self, data_dir: Path, cache_dir: Path, builder: Builder, *, runtime: Runtime, level: Level) -> None:
-        self._data_dir = data_dir
-        self._cache_dir = cache_dir
+    def __init__(self, config: AgentConfig, builder: Builder, *, runtime: Runtime, level: Level) -> None:
+        self._data_dir = config.data_dir
+        self._cache_dir = config.cache_dir
+        self._limits = config.limits
         self._builder = builder
         self._runtime = runtime
         self._level = level
         self._offers: tuple[ReadyEnvironment, ...] = ()
         self._refreshing = asyncio.Lock()
-        self._unbuilt = asyncio.Event()
+        self._wake = asyncio.Event()  #: something is to be installed, or has gone
+        self._gone = False  #: an environment was removed from the disk
         self._unbuildable: dict[str, str] = {}  #: why lock files could not be installed, by name
         self.problems: dict[str, str] = {}  #: why environments of the owner's list are not offered, by name
 
@@ -64,15 +67,25 @@ class Offers:
     def find(self, dependencies: tuple[str, ...], pythons: frozenset[str]) -> ReadyEnvironment | None:
         """The first that has all of these packages, for one of these minor versions of Python if any are named."""
         found = choose((offer.environment for offer in self._offers), dependencies, pythons)
+        if found is not None and not (found.python or found.path).exists():
+            self._gone = True
+            self._wake.set()
+            return None
         return next((offer for offer in self._offers if offer.environment is found), None)
 
     async def run(self, install: Install, on_change: Callable[[], Awaitable[None]]) -> None:
-        """Install the owner's lock files as they are added. A failure stays until the list is read again by the owner."""
+        """Install the owner's lock files as they are added, and note environments that are gone.
+
+        A failure stays until the list is read again by the owner.
+        """
         await asyncio.to_thread(self._sweep)
         while True:
-            await self._unbuilt.wait()
-            self._unbuilt.clear()
-            for saved in self._saved():
+            await self._wake.wait()
+            self._wake.clear()
+            if self._gone:
+                self._gone = False
+                await on_change()
+            for saved in self._load_list():
                 if saved.lock and not saved.path.is_dir() and saved.name not in self._unbuildable:
                     try:
                         saved.path.parent.mkdir(mode=0o755, exist_ok=True)
@@ -83,12 +96,12 @@ class Offers:
 
     def _sweep(self) -> None:
         """Remove what was installed from lock files that the owner has removed."""
-        kept = {saved.path.name for saved in self._saved() if saved.lock}
+        kept = {saved.path.name for saved in self._load_list() if saved.lock}
         for path in (self._data_dir / environment_list.BUILT).glob("*"):
             if path.name not in kept:
                 remove_tree(path)
 
-    def _saved(self) -> list[SavedEnvironment]:
+    def _load_list(self) -> list[SavedEnvironment]:
         try:
             return environment_list.load(self._data_dir)
         except ComputePoolError as error:
@@ -117,7 +130,7 @@ class Offers:
                     why = self._unbuildable.get(reading.saved.name) or str(error)
                     self.problems[reading.saved.name] = why
                     if reading.saved.lock and not reading.saved.path.is_dir():
-                        self._unbuilt.set()
+                        self._wake.set()
                     _log.warning("not offering the environment %s: %s", reading.saved.name, why)
             self._offers = tuple(offers)
             return self.models != before
@@ -141,7 +154,11 @@ class Offers:
         assert offer.environment.python is not None
         build = Build(
             argv=(offer.environment.python, "-I", _SCRIPT, self._runtime.path / SITE, _SITE, offer.environment.minor),
-            limits=Limits(memory_mb=512, wall_s=60.0, disk_mb=_SITE_BYTES // (1024 * 1024)),
+            limits=Limits(
+                memory_mb=self._limits.environment_try_memory_mb,
+                wall_s=self._limits.environment_try_s,
+                disk_mb=self._limits.environment_try_disk_mb,
+            ),
             env=offer.environment.env(self._runtime.env(INSIDE)),
             mounts=offer.mounts,
             files={_SCRIPT: Path(offered_copy.__file__).read_bytes()},
@@ -155,7 +172,9 @@ class Offers:
                 with atomic_folder(site) as target:
                     if target is not None:
                         taken = target / "taken"
-                        take = asyncio.to_thread(take_tree, built.folder / _SITE, taken, bytes_max=_SITE_BYTES)
+                        take = asyncio.to_thread(
+                            take_tree, built.folder / _SITE, taken, bytes_max=self._limits.environment_try_disk_mb * MIB
+                        )
                         await finish_anyway(take)
                         for entry in list(taken.iterdir()):
                             entry.rename(target / entry.name)
@@ -168,7 +187,8 @@ class Offers:
             return None
         folder = found.path / "bin"
         real = os.path.realpath(found.python)
-        final = self._cache_dir / f"programs-{found.name}-{os.stat(folder).st_mtime_ns:x}"
+        known = hashlib.sha256(f"{folder} {real} {os.stat(folder).st_mtime_ns}".encode()).hexdigest()[:16]
+        final = self._cache_dir / f"programs-{known}"
         with atomic_folder(final) as target:
             if target is not None:
                 copy_programs(folder, target, python=real)

@@ -108,7 +108,7 @@ def _facts(folder: Path) -> dict[str, object]:
     try:
         with (folder / FACTS).open("rb") as file:
             found = json.loads(file.read(_FACTS_BYTES))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

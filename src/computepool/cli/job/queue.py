@@ -85,11 +85,14 @@ def hosts(*, limit: Limit = 30, needs: JobOptions) -> None:
       pool jobs hosts --tag linux --prefer-tag gpu --exclude-host laptop
       pool jobs hosts --vram 16 --exclude-tag shared --property site=lab-7
       pool jobs hosts --mesh-version analysis --json
+      pool jobs hosts --dep 'torch>=2.4' --vram 16
     """
+    from computepool.sdk.client.sizes import words
     from computepool.sdk.jobs import options
 
     rules = options.rules(needs)
     timeout = rules.pop("timeout_s", None)
+    rules["dependencies"] = words(needs.get("dependencies", ()))
     view = open_pool().jobs.preview(options.needs(needs), limit=limit, timeout=timeout, **rules)
     if output.print_json(view):
         return

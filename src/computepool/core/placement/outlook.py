@@ -97,14 +97,13 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
 
 
 def _cold_ms(fleet: Fleet, shape: Shape) -> int | None:
-    """The sum of what each thing took those who have it, in the middle; None if nobody measured one of them."""
-    total = 0
+    """The sum of what each thing took those who have it, in the middle; None if nobody measured any of them."""
+    total: int | None = None
     for key in shape.requirements.warm:
         holders = np.flatnonzero(fleet.warm.has(key, slice(0, fleet.rows)))[:_MEASURED_MAX].tolist()
         took = sorted(filter(None, (fleet.node_at(row).warm.get(key) for row in holders)))
-        if not took:
-            return None
-        total += percentile(took, 50)
+        if took:
+            total = (total or 0) + percentile(took, 50)
     return total
 
 
