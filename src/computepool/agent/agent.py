@@ -17,6 +17,7 @@ from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import JobLogs, OutputSink
+from computepool.agent.execution.job_secrets import SecretFetcher
 from computepool.agent.execution.lanes import LaneCpus
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
@@ -170,6 +171,7 @@ class Agent:
             node,
             processes,
             functions,
+            secrets=SecretFetcher(node),
             keeper=keeper,
             relay=relay,
             shipper=self._shipper,
@@ -207,6 +209,7 @@ class Agent:
         helpers.append(asyncio.create_task(self._building_offers()))
         await self._keyring.resume()
         await self._offer_environments()
+        await self._node.client.test_speed()
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(self._stop.wait())
         try:

@@ -17,6 +17,8 @@ CPU_TIER = "cpu"
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
 #: Prefixes of the keys of what nodes keep for later jobs; the rest of a key is a digest.
 PACKAGES, ARTIFACT, IMAGE = "packages:", "artifact:", "image:"
+#: What a job may prefer over a balance.
+CHEAPEST, FASTEST = "cheapest", "fastest"
 #: The minimum for a job that does not state its memory: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512
 
@@ -77,6 +79,8 @@ class NodeProfile:
     driver: int = 0  #: of its NVIDIA cards; 0: unknown, or none
     cuda: int = 0  #: the newest that this driver runs
     network: bool = False  #: its owner lets jobs reach the hosts they list
+    down_mbps: int = 0  #: measured speed from the hub, and to it; 0: unknown
+    up_mbps: int = 0
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
     environments: tuple[Environment, ...] = ()  #: that its owner offers
     installs: bool = True  #: it installs the dependencies of jobs that no environment satisfies
@@ -122,6 +126,12 @@ class Requirements:
     warm: frozenset[str] = frozenset()  #: keys of what it takes long to fetch; nodes that have them start it sooner
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
+    #: It gets secrets, on nodes of its account and of these owners only; None: it gets none, or gets them anywhere.
+    secret_owners: frozenset[str] | None = None
+    require: str = ""  #: an expression over tags and properties (core/expressions.py)
+    down_mbps: int = 0  #: measured speed from the hub
+    up_mbps: int = 0
+    prefer: str = ""  #: CHEAPEST, FASTEST, or "" for a balance
 
     def ram_on(self, capacity: Capacity) -> int:
         """The MB that the job reserves on a node. The shares of all cores add up to the node's memory, so jobs that do not
@@ -156,6 +166,9 @@ class Requirements:
             cuda=(),
             software=none,
             offered_only=False,
+            require="",
+            down_mbps=0,
+            up_mbps=0,
         )
 
 

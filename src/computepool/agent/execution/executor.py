@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.context import Node
+from computepool.agent.execution import job_secrets
 from computepool.agent.execution.attempt_result import (
     AttemptResult,
     CannotStart,
@@ -20,6 +21,7 @@ from computepool.agent.execution.attempt_result import (
 )
 from computepool.agent.execution.attempts import Attempt, AttemptTable, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
+from computepool.agent.execution.job_secrets import SecretFetcher
 from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
@@ -44,6 +46,7 @@ class Executor:
     processes: ProcessRunner
     functions: FunctionRunner
     _: KW_ONLY
+    secrets: SecretFetcher
     keeper: CheckpointKeeper
     relay: CallRelay
     shipper: LogShipper
@@ -149,6 +152,7 @@ class Executor:
                 attempt.cpu_ids = lane.cpu_ids
                 result = await self._run(attempt, lane)
                 await self.relay.end(attempt)
+                job_secrets.mask_result(attempt, result)
                 sealing.close(result, attempt.seal)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
@@ -164,8 +168,7 @@ class Executor:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.result(started=False)
         try:
-            if attempt.grant.gpus:
-                await self._clear_cards(attempt)
+            await self._prepare(attempt)
             if attempt.spec.kind in CALLED:
                 result = await self.functions.run(attempt, lane)
             else:
@@ -213,10 +216,13 @@ class Executor:
             self.idle_since = self.node.clock.steady()
             self._idle.set()
 
-    async def _clear_cards(self, attempt: Attempt) -> None:
-        """The hub counts only running jobs, but idle workers keep the GPU memory of their last calls."""
-        own = attempt.worker_key if attempt.spec.kind in CALLED else None
-        await attempt.prepare(self.functions.pool.leave_cards(attempt.grant.gpus, but=own))
+    async def _prepare(self, attempt: Attempt) -> None:
+        if attempt.spec.spec.has_secrets and attempt.secrets is None:
+            await attempt.prepare(self.secrets.fetch(attempt))
+        if attempt.grant.gpus:
+            # The hub counts only running jobs, but idle workers keep the GPU memory of their last calls.
+            own = attempt.worker_key if attempt.spec.kind in CALLED else None
+            await attempt.prepare(self.functions.pool.leave_cards(attempt.grant.gpus, but=own))
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
         for attempt in lane.withdraw(lambda _: True):

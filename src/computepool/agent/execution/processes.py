@@ -119,6 +119,7 @@ class ProcessRunner:
         grant, spec = attempt.grant, attempt.spec
         env = {
             **spec.spec.env,
+            **({} if attempt.secrets is None else attempt.secrets.env),
             "COMPUTEPOOL_JOB_ID": grant.job_id,
             "COMPUTEPOOL_ATTEMPT": str(grant.attempt_no),
             "COMPUTEPOOL_SLICE": str(grant.item),

@@ -50,6 +50,7 @@ class WorkerKey:
     cards: tuple[int, ...]
     vram_mb: int = 0  #: a worker keeps GPU memory between calls, which must not count against one that asked for less
     net: tuple[Target, ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  #: values by variable
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

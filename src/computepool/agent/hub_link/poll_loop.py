@@ -209,6 +209,7 @@ class NodeLoop:
         wait_ms = 0  # The first poll returns at once: its reply contains the hub's intervals.
         while True:
             sent_at = self.node.clock.boot_time()
+            self._renew_profile()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._park(request)
@@ -282,6 +283,13 @@ class NodeLoop:
             async with asyncio.timeout(self.node.limits.short_job_s):
                 await self.executor.wait_until_idle()
                 await self.reporter.wait_until_flushed()
+
+    def _renew_profile(self) -> None:
+        """With the measured speed of the connection, if that has changed."""
+        down, up = self.node.client.speed.advertise()
+        if (down, up) != (self.profile.down_mbps, self.profile.up_mbps):
+            self.profile = self.profile.model_copy(update={"down_mbps": down, "up_mbps": up})
+            self._profile_due = True
 
     def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(

@@ -19,9 +19,15 @@ from computepool.agent.packages.provisions import Provision, Provisions
 from computepool.agent.sandbox.base import Status
 from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.workers.worker import SECRETS_VARIABLE
 from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
 
 _CHANNEL_FD = 3
+
+
+def _secret_names(key: WorkerKey) -> dict[str, str]:
+    """So that the worker masks secrets in tracebacks, before it cuts long ones."""
+    return {SECRETS_VARIABLE: ",".join(name for name, _ in key.secrets)} if key.secrets else {}
 
 
 @dataclass(eq=False)
@@ -145,7 +151,7 @@ class WorkerPool:
             policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
-                env=dict(key.env),
+                env={**dict(key.env), **dict(key.secrets), **_secret_names(key)},
                 packages=provision.packages,
                 interpreter=interpreter,
                 offer=provision.offer,

@@ -219,6 +219,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         *_driver_fields(profile),
         ("software", "; ".join(found.sentence for found in profile.environments)),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
+        ("speed", _speed_words(profile)),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]
@@ -239,6 +240,12 @@ def _driver_fields(profile: Profile) -> list[tuple[str, output.Cell]]:
         ("GPU driver", f"{profile.driver}, CUDA {profile.cuda or 'unknown'}"),
         ("compute capability", " and ".join(found) or "unknown"),
     ]
+
+
+def _speed_words(profile: Profile) -> str:
+    """Of its connection to the hub, as it measured it."""
+    known = (("down", profile.down_mbps), ("up", profile.up_mbps))
+    return ", ".join(f"{mbps} Mb/s {way}" for way, mbps in known if mbps) or "unknown"
 
 
 def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:

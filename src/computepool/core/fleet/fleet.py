@@ -50,6 +50,7 @@ class Ranking:
     """A shape's ranking, which the allocator fills and keeps between placements."""
 
     version: int  #: of the fleet, at the last update
+    prices: int  #: version of the prices when it was made
     bands: NDArray[np.int16]  #: score band of each row; -1 if the row can never run the shape
     passing: int  #: rows with a band
     scores: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
@@ -247,7 +248,7 @@ class Fleet:
         self.supply += 1
 
     def set_prices(self, market: Market) -> None:
-        """Adopt the market's prices for all further placements. No ranking depends on them."""
+        """Adopt the market's prices for all further placements. Only rankings of jobs that prefer cheap nodes depend on them."""
         cheaper = self.prices.follow(market)
         if self._price_table is not market.table:
             self._price_table = market.table
@@ -420,6 +421,7 @@ class Fleet:
         table.cuda[row] = profile.cuda
         table.tier[row] = self.words.number(capacity.tier)
         table.speed[row] = speed_of(capacity.tier) / 100
+        table.core_speed[row] = speed_of(capacity.cpu_tier) / 100
         table.region[row] = self.words.number(region_of(profile.region))
         table.mesh_version[row] = self.words.number(profile.mesh_version)
         table.python[row] = mask_of(profile.pythons())
@@ -429,6 +431,8 @@ class Fleet:
         table.lends_gpus[row] = profile.lends_gpus
         table.network[row] = profile.network
         table.installs[row] = profile.installs
+        table.down_mbps[row] = min(profile.down_mbps, INT32_MAX)
+        table.up_mbps[row] = min(profile.up_mbps, INT32_MAX)
 
     def _write_price(self, node: NodeRecord) -> None:
         row, prices, capacity = node.row, self.prices, node.profile.capacity

@@ -329,6 +329,17 @@ _RELAX: dict[str, _Relax] = {
     "tags": _fewer("tags", "tags", change="drop tag {}", clause="without tag {}"),
     "excluded_tags": _fewer("excluded_tags", "exclude_tags", change="allow tag {}", clause="with tag {} allowed"),
     "properties": _fewer("properties", "properties", change="drop property {}", clause="without property {}"),
+    "require": lambda _fleet, shape, _rows: [
+        _step("require", ("drop --require", "without --require"), shape, cost=_COST_WIDEN, require="")
+    ],
+    "bandwidth": lambda _fleet, shape, _rows: [
+        _step(
+            *("bandwidth", ("drop --down and --up", "without --down and --up"), shape),
+            cost=_COST_WIDEN,
+            down_mbps=0,
+            up_mbps=0,
+        )
+    ],
     "excluded_nodes": _allow_nodes,
     "node": _unpin,
     "mesh_version": _other_mesh_version,

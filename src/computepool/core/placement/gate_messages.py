@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from computepool.core import versions
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.money.money import format_credits, round_up
+from computepool.core.placement.gpu_messages import GPU_WORDS
 from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
-from computepool.core.versions import text_of
 from computepool.core.words import cores, memory_size, pluralize
 
 _BOTH = 2
@@ -193,6 +192,8 @@ def describe(needs: Requirements) -> str:
         "software": needs.software,
         "isolation": needs.isolation,
         "network": needs.network,
+        "require": needs.require,
+        "bandwidth": needs.down_mbps or needs.up_mbps,
     }
     return ", ".join([*parts, *(need(gate, shape) for gate, required in optional.items() if required)])
 
@@ -229,28 +230,6 @@ def _fail_gpu(shape: Shape, busy: bool) -> str:
     if count == 1:
         return f"have less than {vram} of {free}VRAM"
     return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
-
-
-def _capability(least: int) -> str:
-    return f"compute capability {text_of(least)} or higher"
-
-
-def _have_capability(node: NodeRecord) -> str:
-    found = sorted({card.compute_capability for card in node.cards} - {0})
-    return f"compute capability {' and '.join(map(text_of, found))}" if found else "no GPU of known compute capability"
-
-
-def _version_messages(column: str, name: str) -> GateMessages:
-    """For a condition on a version that nodes have, or do not have."""
-
-    def need(shape: Shape) -> str:
-        return f"{name} {versions.describe(getattr(shape.requirements, column))}"
-
-    def have(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
-        number: int = getattr(node.profile, column)
-        return f"{name} {text_of(number)}" if number else f"no {name}"
-
-    return GateMessages(need, have, lambda shape, _: f"do not have {need(shape)}")
 
 
 def _need_software(shape: Shape) -> str:
@@ -359,6 +338,21 @@ RULE_WORDS: dict[str, GateMessages] = {
 }
 
 
+def _have_features(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    profile = node.profile
+    found = [f"tag {tag}" for tag in sorted(profile.tags)] + [f"{key}={value}" for key, value in profile.properties]
+    return ", ".join(found) or "no tags or properties"
+
+
+def _speeds(down_mbps: int, up_mbps: int) -> str:
+    speeds = [f"{mbps} Mb/s {way}" for mbps, way in ((down_mbps, "down"), (up_mbps, "up")) if mbps]
+    return " and ".join(speeds)
+
+
+def _need_bandwidth(shape: Shape) -> str:
+    return f"a measured network speed of {_speeds(shape.requirements.down_mbps, shape.requirements.up_mbps)}"
+
+
 def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
     owner = fleet.accounts.find(node.profile.owner)
     cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.value))
@@ -394,13 +388,7 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
         lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
     ),
-    "compute_capability": GateMessages(
-        lambda s: _capability(s.requirements.compute_capability),
-        lambda _f, n, _s: _have_capability(n),
-        lambda s, _: f"have no GPU of {_capability(s.requirements.compute_capability)}",
-    ),
-    "cuda": _version_messages("cuda", "CUDA"),
-    "driver": _version_messages("driver", "NVIDIA driver"),
+    **{gate: GateMessages(*words) for gate, words in GPU_WORDS.items()},
     "region": GateMessages(
         lambda s: f"region {any_of(s.requirements.regions)}",
         lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",
@@ -420,6 +408,14 @@ WORDS: dict[str, GateMessages] = {
         lambda s: f"property {pairs(s.requirements.properties)}",
         lambda _f, n, _s: f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property",
         lambda s, _: f"lack property {pairs(s.requirements.properties)}",
+    ),
+    "require": GateMessages(
+        lambda s: s.requirements.require, _have_features, lambda s, _: f"do not meet {s.requirements.require}"
+    ),
+    "bandwidth": GateMessages(
+        _need_bandwidth,
+        lambda _f, n, _s: f"{_speeds(n.profile.down_mbps, n.profile.up_mbps) or 'no'} measured network speed",
+        lambda s, _: f"do not have {_need_bandwidth(s)}",
     ),
     "excluded_nodes": GateMessages(
         lambda s: f"any node except {any_of(s.requirements.exclude_nodes)}",
@@ -451,6 +447,15 @@ WORDS: dict[str, GateMessages] = {
         lambda _: "a sandbox, or an owner who trusts this account",
         lambda *_: "no sandbox for other accounts' jobs",
         lambda *_: "have no sandbox for other accounts' jobs",
+    ),
+    "secrets": GateMessages(
+        lambda s: (
+            "a node of your own"
+            + (", or of an owner you named," if s.requirements.secret_owners else "")
+            + " for its secrets"
+        ),
+        lambda *_: "a node of another account, which may not see its secrets",
+        lambda *_: "belong to accounts that may not see its secrets",
     ),
     "gpu_lent": GateMessages(
         lambda _: "a GPU that its owner lends to other accounts",

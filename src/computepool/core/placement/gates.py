@@ -14,7 +14,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core.fleet.features import Mask, Rows, all_of
+from computepool.core import expressions
+from computepool.core.expressions import Expression, Has, Not
+from computepool.core.fleet.features import Feature, Mask, Rows, all_of
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
@@ -177,6 +179,17 @@ def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return _or_trusted(fleet, shape, rows, mask=fleet.table.level[rows] >= int(Level.NAMESPACE))
 
 
+def _secrets(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Protects the submitter: only owners that they named get their secrets. Whom an owner trusts is of no account here."""
+    owners = shape.requirements.secret_owners
+    if owners is None:
+        return None
+    mask = fleet.owner_mask(shape.account, rows).copy()
+    for owner in owners:
+        mask |= fleet.owner_mask(owner, rows)
+    return mask
+
+
 def _gpu_lent(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """GPUs need an opt-in of their own, because a driver exposes more than a kernel."""
     if not cards_needed(shape.requirements):
@@ -209,6 +222,31 @@ def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask 
         return None
     mask: Mask = verdicts[fleet.table.rules[rows]] | fleet.owner_mask(shape.account, rows)
     return mask
+
+
+def _requirement(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    text = shape.requirements.require
+    if not text:
+        return None
+    return find_matching(expressions.parse(text), lambda feature: fleet.features.has(feature, rows))
+
+
+def find_matching(expression: Expression, has: Callable[[Feature], Mask]) -> Mask:
+    """The rows that meet the expression. `has`: the rows with a tag or property."""
+    if isinstance(expression, Has):
+        return has(expression.feature)
+    if isinstance(expression, Not):
+        return ~find_matching(expression.inner, has)
+    masks = (find_matching(part, has) for part in expression.parts)
+    mask: Mask = (np.logical_and if expression.is_and else np.logical_or).reduce(list(masks))
+    return mask
+
+
+def _bandwidth(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """An unknown speed is not enough."""
+    needs, table = shape.requirements, fleet.table
+    pairs = ((needs.down_mbps, table.down_mbps), (needs.up_mbps, table.up_mbps))
+    return all_of(column[rows] >= least for least, column in pairs if least)
 
 
 def _submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -299,6 +337,8 @@ GATES: tuple[Gate, ...] = (
         "excluded_tags", idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows)
     ),
     Gate("properties", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows)),
+    Gate("require", idle=_requirement),
+    Gate("bandwidth", idle=_bandwidth),
     Gate("excluded_nodes", idle=_excluded_nodes),
     Gate("node", idle=_pinned_node),
     Gate("mesh_version", idle=_mesh_version),
@@ -306,6 +346,7 @@ GATES: tuple[Gate, ...] = (
     Gate("software", idle=_software),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("secrets", idle=_secrets),
     Gate("gpu_lent", idle=_gpu_lent),
     Gate("network", idle=_network),
     *(

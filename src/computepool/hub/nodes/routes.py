@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Body, Query, Request
+from fastapi import Body, Query, Request, Response
 from pydantic import AfterValidator, StringConstraints
 from starlette.datastructures import State
 
@@ -60,6 +60,8 @@ from computepool.protocol.nodes.nodes import (
     ReviewRequest,
 )
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
+
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 router = guarded_router()
 _ONE_NODE = EnrolCodeRequest()
@@ -196,6 +198,17 @@ async def list_nodes(
 async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     """Get the calling node's owner and earnings."""
     return await earnings.own_view(hub, node)
+
+
+@router.post(
+    "/nodes/self/speed",
+    tags=["agent"],
+    response_class=Response,
+    responses={200: {"description": "What was sent", "content": _BYTES}, **refuses(413)},
+)
+async def echo(request: Request, _node: Node) -> Response:
+    """Get back what was sent, with which a node measures the speed of its connection."""
+    return Response(await request.body(), media_type="application/octet-stream")
 
 
 @router.post("/nodes/leave", tags=["agent"], responses=refuses(404))

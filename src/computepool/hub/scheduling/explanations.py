@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from computepool.core.errors import Conflict
 from computepool.core.fleet.fleet import Fleet
-from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason, When
 from computepool.core.placement import explain
 from computepool.core.resources import Requirements, Shape
 from computepool.core.trust import verification
@@ -73,16 +73,22 @@ async def _away(hub: Hub, shape: Shape) -> str:
     return ""
 
 
+_WAITS = {
+    When.SUCCESS: "Waiting for {} it depends on",
+    When.FAILURE: "It runs only if one of the jobs before it fails; waiting for {}",
+    When.ALWAYS: "Waiting for {} to end",
+}
+
+
 async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     job = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
     fleet, backlog, now_ms = hub.nodes.registry.fleet, hub.jobs.queue.backlog, hub.now_ms()
     if job.state is not JobState.QUEUED or job.status == views.COMPARING:
         return _plain(hub, job, job.status)
-    others = await hub.store.read(job_rows.get_jobs, job.after)
-    if pending := [other.id for other in others if other.state != JobState.SUCCEEDED]:
-        return _plain(
-            hub, job, f"Waiting for {pluralize(len(pending), 'job')} it depends on: {', '.join(pending[:5])}."
-        )
+    others = await hub.store.read(job_rows.get_jobs, job.after) if job.reason is Reason.WAITING_FOR_JOBS else ()
+    if pending := [other.id for other in others if other.state not in TERMINAL]:
+        waits = _WAITS[job.when].format(pluralize(len(pending), "job"))
+        return _plain(hub, job, f"{waits}: {', '.join(pending[:5])}.")
     ready_at_ms = backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > now_ms:
         wait = duration((ready_at_ms - now_ms) / 1000)

@@ -21,6 +21,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import hosts
 from computepool.hub.scheduling import explanations
+from computepool.hub.secrets import job_secrets
 from computepool.hub.submission import quote_messages, verification
 from computepool.protocol.jobs.jobs import requirements_of
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
@@ -75,6 +76,9 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
     requirements = requirements_of(
         needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s, dependencies=request.dependencies
     )
+    if request.secret_owners is not None:
+        owners = await job_secrets.owner_ids(hub, request.secret_owners)
+        requirements = replace(requirements, secret_owners=owners)
     account = principal.account_id
     agreed = await terms(
         hub,

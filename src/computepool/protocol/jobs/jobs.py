@@ -11,8 +11,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from computepool.core import expressions
 from computepool.core.isolation import Level
-from computepool.core.jobs.lifecycle import CALLED, JobKind
+from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
@@ -42,6 +43,7 @@ from computepool.protocol.jobs.requirements import (
     minor_versions,
 )
 from computepool.protocol.jobs.spec_rules import check_spec
+from computepool.protocol.secrets import WithSecrets
 
 #: Limits for inline data; anything larger is sent as an artifact.
 SOURCE_MAX = 256 * 1024
@@ -62,6 +64,7 @@ BUNDLED_MAX = 10_000  #: items in one job
 TIMEOUT_MAX_S = 7 * 24 * 3600
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 MB_MAX = 64 * 1024 * 1024
+MBPS_MAX = 1_000_000
 
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
@@ -128,6 +131,14 @@ class Needs(Request):
     isolation: LevelName | None = Field(default=None, examples=["namespace"])
     #: only on nodes whose owner offers an environment with all dependencies: nothing is installed
     offered_only: bool = False
+    #: an expression over tags and properties
+    require: Annotated[str, Field(max_length=expressions.CHARS_MAX), AfterValidator(expressions.check)] | None = Field(
+        default=None, examples=['tag.ssd and (site == "lab-3" or not tag.laptop)']
+    )
+    #: megabits per second, as measured between node and hub; a node of unknown speed is not fast enough
+    down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    prefer: Literal["balanced", "cheapest", "fastest"] = "balanced"
 
     def requirements(self) -> Requirements:
         return Requirements(
@@ -152,6 +163,10 @@ class Needs(Request):
             pythons=minor_versions(self.python or ""),
             isolation=None if self.isolation is None else Level.parse(self.isolation),
             offered_only=self.offered_only,
+            require=self.require or "",
+            down_mbps=self.down_mbps,
+            up_mbps=self.up_mbps,
+            prefer="" if self.prefer == "balanced" else self.prefer,
         )
 
 
@@ -193,7 +208,7 @@ class InputFile(Request):
     size: Count
 
 
-class JobSpec(Request):
+class JobSpec(WithSecrets):
     """What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission."""
 
     kind: JobKind
@@ -219,6 +234,7 @@ class JobSpec(Request):
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
+    takes_results: bool = False  #: its arguments contain results of other jobs (`uses` of its items)
 
     @property
     def saves(self) -> bool:
@@ -236,7 +252,7 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(
+        found = requirements_of(
             self.needs,
             net=self.net,
             labels=self.labels,
@@ -244,6 +260,7 @@ class JobSpec(Request):
             dependencies=self.dependencies,
             inputs=self.inputs,
         )
+        return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""
@@ -264,6 +281,8 @@ class Item(Request):
     bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: items of its group in this job
     #: a finished job of the group that had these items, which count here from now on
     replaces: Id | None = None
+    #: jobs whose results its arguments contain; it waits until all of them have succeeded
+    uses: list[Id] = Field(default=[], max_length=LIST_MAX)
 
     @property
     def is_bundle(self) -> bool:
@@ -297,6 +316,7 @@ class SubmitRequest(Request):
     priority: int = Field(default=0, ge=PRIORITY_MIN, le=PRIORITY_MAX)
     retries: int = Field(default=0, ge=0, le=100)
     after: list[Id] = Field(default=[], max_length=LIST_MAX)
+    when: When = When.SUCCESS  #: the condition on these jobs
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
     group_id: Id | None = None  #: one of your groups
     #: Microcredits per hour and job; 0: only your own nodes; default: about twice the current price.
@@ -316,6 +336,11 @@ class SubmitRequest(Request):
     def _one_way(self) -> Self:
         if self.compare is not None and self.compare_function is not None:
             raise ValueError("use either compare or compare_function, not both")
+        uses = any(item.uses for item in self.items)
+        if uses and not (self.spec.kind is JobKind.FUNCTION and self.spec.takes_results):
+            raise ValueError("only a function that takes results can use those of other jobs (spec.takes_results)")
+        if self.when is not When.SUCCESS and (uses or not self.after):
+            raise ValueError(f"when: {self.when} needs jobs in `after`, and no results of jobs as arguments")
         check_one_way(self.verify, self.confidence)
         return self
 

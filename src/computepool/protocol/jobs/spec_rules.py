@@ -31,6 +31,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
         if not is_plain(text):
             raise ValueError(f"{text!a} has control characters or bidirectional characters")
     _check_command(spec)
+    _check_secrets(spec)
     for file in spec.inputs:
         check_name(file.name)
     if spec.kind is not JobKind.SCRIPT:
@@ -53,6 +54,13 @@ def _check_offered(spec: JobSpec, dependencies: tuple[str, ...]) -> None:
         raise ValueError("offered_only needs dependencies: name the packages that a node must offer")
     if extras := [text for text in dependencies if "[" in text]:
         raise ValueError(f"offered_only: {extras[0]} has extras, which no offered environment can show to have")
+
+
+def _check_secrets(spec: JobSpec) -> None:
+    if twice := sorted(spec.secrets.keys() & spec.env.keys()):
+        raise ValueError(f"secrets: the variable {twice[0]} is also in env; give it one value")
+    if (spec.secret_owners or spec.secrets_anywhere) and not spec.has_secrets:
+        raise ValueError("secrets: the job names no secret that other nodes could get")
 
 
 def _check_command(spec: JobSpec) -> None:

@@ -11,6 +11,7 @@ from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
+from computepool.protocol.secrets import SECRET_OWNERS_MAX
 
 #: Jobs in one quote, which may be more than one submission can contain.
 QUOTE_ITEMS_MAX = 1_000_000
@@ -203,6 +204,8 @@ class QuoteRequest(Request):
     net: NetTargets = []  #: hosts it must reach
     labels: list[Tag] = Field(default=[], max_length=32)
     dependencies: Dependencies = []
+    #: it gets secrets, on your nodes and on those of these accounts; null: anywhere, or it gets none
+    secret_owners: list[Name] | None = Field(default=None, max_length=SECRET_OWNERS_MAX)
     name: Name | None = None  #: to estimate the run time from earlier jobs with this name
     spec_digest: Digest | None = None  #: to estimate it from earlier jobs with this spec
     verify: VerifyText | None = None  #: as for a submission

@@ -12,7 +12,7 @@ from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProf
 from computepool.core.trust.tiers import region_of, tier_of
 from computepool.core.versions import number_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
-from computepool.protocol.jobs.jobs import LevelName
+from computepool.protocol.jobs.jobs import MBPS_MAX, LevelName
 from computepool.protocol.nodes.software import OffersSoftware
 
 PYTHONS_MAX = 32  #: minor versions that a node may download
@@ -73,6 +73,9 @@ class Profile(OffersSoftware):
     driver: Version = ""  #: of its NVIDIA cards
     cuda: Version = ""  #: the newest that this driver runs
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
+    #: megabits per second, measured from the hub and to it; 0: unknown
+    down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -122,6 +125,8 @@ class Profile(OffersSoftware):
             network=self.network,
             environments=tuple(found.environment() for found in self.environments),
             installs=self.installs,
+            down_mbps=self.down_mbps,
+            up_mbps=self.up_mbps,
         )
 
     def brief(self) -> Self:
