@@ -11,6 +11,7 @@ import pytest
 
 from computepool.agent.hardware import gpus
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
 from computepool.sdk import JobFailed
 from computepool.sdk.pool import Pool
@@ -63,6 +64,15 @@ def test_a_job_within_its_share_runs_to_its_end(client: Pool) -> None:
 def test_a_job_that_asked_for_whole_cards_has_no_limit(client: Pool) -> None:
     outcome = client.run(JOB, [min(20_000, CARD.vram_mb // 2), 4], gpus=1, **NEEDS)
     assert json.loads(outcome.output)["total_mb"] > 0
+
+
+def test_conditions_on_the_driver_and_the_card_choose_the_node(client: Pool) -> None:
+    profile = client.nodes.list()[0].profile
+    print(profile.driver, profile.cuda, [gpu.compute_capability for gpu in profile.gpus])
+    needs: dict[str, Any] = {"cuda": ">=11.0", "driver": ">=400,<9999", "compute_capability": "5.0"}
+    assert json.loads(client.run(JOB, [0, 0], **needs, **NEEDS).output)["total_mb"] > 0
+    with pytest.raises(ComputePoolError, match="CUDA >=99"):
+        client.run(JOB, [0, 0], cuda=">=99", impossible="refuse", **NEEDS)
 
 
 def test_jobs_share_the_card_and_the_greedy_one_alone_is_ended(client: Pool) -> None:
