@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import probe
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -129,13 +130,18 @@ async def start_node(hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Pat
     nodes: list[Node] = []
 
     async def start(
-        *, level: str = "process", limits: AgentLimits = QUICK, watcher: Watcher | None = None, **fields: Any
+        *,
+        level: str = "process",
+        limits: AgentLimits = QUICK,
+        watcher: Watcher | None = None,
+        cards: Sequence[DetectedCard] = (),
+        **fields: Any,
     ) -> Node:
         config = AgentConfig(
             hub_url=fields.pop("hub_url", hub.url), data_dir=data_dir, code=CODE, name="test", limits=limits,
             sandbox=level, gpus=False, **fields,
         )  # fmt: skip
-        machine = make_machine(config, runtime, ground)
+        machine = make_machine(config, runtime, ground, cards=cards)
         clock = AgentClock()
         client = HubClient(config.hub_urls, clock=clock, limits=limits)
         identity = identities.load(config.identity_path)
@@ -157,13 +163,13 @@ async def start_node(hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Pat
             await node.task
 
 
-def make_machine(config: AgentConfig, runtime: Runtime, ground: Path) -> Machine:
+def make_machine(config: AgentConfig, runtime: Runtime, ground: Path, *, cards: Sequence[DetectedCard] = ()) -> Machine:
     level = Level.parse(config.sandbox)
     config.work_dir.mkdir(mode=0o711, exist_ok=True)
     config.cache_dir.mkdir(mode=0o755, exist_ok=True)
-    hardware = probe.Hardware(cores=2, ram_mb=4096, disk_mb=4096, cards=())
+    hardware = probe.Hardware(cores=2, ram_mb=4096, disk_mb=4096, cards=tuple(cards))
     profile = probe.profile(
         config, hardware, level=level, python=PYTHON, fetches_python=fetchable(config), version="test"
     )
     sandbox = make_sandbox(level, SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
-    return Machine(sandbox=sandbox, runtime=runtime, cards=(), profile=profile)
+    return Machine(sandbox=sandbox, runtime=runtime, cards=tuple(cards), profile=profile)

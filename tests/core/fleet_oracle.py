@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil
 from random import Random
 
 from hypothesis import strategies as st
@@ -22,59 +21,19 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
+from tests.core.price_oracle import REGIONS, PlainPrices
 from tests.core.rule_oracle import LABELS, MINUTES, REQUIRES, RULES, SCORES, mostly_empty, rule_gates, subsets
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
 PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
 TIERS = ("rtx-4090", "rtx-3060", "h100")
+#: Versions as numbers; 0 is unknown.
+VERSIONS = (0, 7, 8, 9)
+CONDITIONS = ((), ((">=", 8),), (("<", 9), (">=", 8)), (("!=", 8),), (("==", 7),), ((">", 9),))
 #: Below, at and above what the first price table asks, and none. Equal to a price now and then, on purpose.
 FLOORS = (None, None, None, 0, 1, 5_600_000, 8_000_001, 24_000_000, AMOUNT_MAX)
 CEILINGS = (None, None, None, 0, 1, 3_500_000, 7_000_000, 20_000_000, 21_000_000, 60_000_000, AMOUNT_MAX)
-REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "eu": "eu", "us": "us", "": ""}
-
-
-@dataclass
-class PlainPrices:
-    """A market as the oracle keeps it."""
-
-    table: PriceTable
-    spots: dict[tuple[str, str], int]
-
-    def spot(self, tier: str, region: str) -> int:
-        table = self.table
-        rates = table.tiers.get(tier, table.tiers["gpu"]) * table.regions.get(region, 100)
-        reference = table.base * rates // 10_000
-        wanted = self.spots.get((tier, region), reference)
-        return min(AMOUNT_MAX, max(reference // table.spot_range, min(reference * table.spot_range, wanted)))
-
-    def accepts(self, node: PlainNode, shape: Shape) -> bool:
-        """Floor and ceiling meet at the spot price. In fractions, so that nothing is rounded by accident."""
-        profile, wanted = node.profile, shape.requirements
-        if profile.owner == shape.account:
-            return True
-        cards = wanted.gpus if wanted.gpus else (1 if wanted.vram_mb else 0)
-        best = max(profile.capacity.gpus, key=lambda gpu: gpu.vram_mb, default=None)
-        own_tier = best.tier if best else "cpu"
-        floor = Fraction(node.floor or 0)
-        if not cards:
-            rates = self.table.tiers
-            floor *= Fraction(rates["cpu"], rates.get(own_tier, rates["gpu"]))
-        spot = self.spot(own_tier if cards else "cpu", REGIONS[profile.region])
-        if floor > spot * (1_000_000 - self.table.fee_ppm) // 1_000_000:
-            return False
-        return shape.ceiling is None or self.price(spot, wanted, best) <= shape.ceiling
-
-    @staticmethod
-    def price(spot: int, wanted: Requirements, best: Gpu | None) -> int:
-        if not wanted.gpus and not wanted.vram_mb:
-            thousandths = wanted.cpu_milli
-        elif not wanted.vram_mb or best is None:
-            thousandths = 1_000 * max(1, wanted.gpus)
-        else:
-            share = min(1_000, ceil(Fraction(1_000 * wanted.vram_mb, best.vram_mb)))
-            thousandths = max(1, wanted.gpus) * share
-        return min(AMOUNT_MAX, spot * thousandths // 1_000)
 
 
 @dataclass
@@ -105,10 +64,12 @@ class PlainNode:
             return 0
         return self.profile.capacity.gpus[index].vram_mb - sum(mb for mb, _ in users)
 
-    def fitting_cards(self, wanted: Requirements, *, idle: bool, tiers: Iterable[str]) -> list[int]:
+    def fitting_cards(self, wanted: Requirements, *, idle: bool, tiers: Iterable[str], least: int = 0) -> list[int]:
         found = []
         for index, gpu in enumerate(self.profile.capacity.gpus):
             if tiers and gpu.tier not in tiers:
+                continue
+            if gpu.compute_capability < least:
                 continue
             if wanted.vram_mb:
                 fits = (gpu.vram_mb if idle else self.card_free_mb(index)) >= wanted.vram_mb
@@ -117,6 +78,11 @@ class PlainNode:
             if fits:
                 found.append(index)
         return found
+
+
+def version_fits(version: int, conditions: Iterable[tuple[str, int]]) -> bool:
+    """An unknown version (0) fits no condition."""
+    return all(version and eval(f"{version} {sign} {number}") for sign, number in conditions)
 
 
 def ram_held(total: Capacity, wanted: Requirements) -> int:
@@ -134,8 +100,9 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
     }
     cards = wanted.gpus if wanted.gpus else (1 if wanted.vram_mb else 0)
     own_tiers = {gpu.tier for gpu in total.gpus} or {"cpu"}
-    # Where all cards are alike, the tier is the tier gate's business alone.
-    card_tiers = wanted.tiers if len(own_tiers) > 1 else ()
+    # Where all cards are alike, tier and compute capability are the business of their own gates alone.
+    unlike = len({(gpu.tier, gpu.compute_capability) for gpu in total.gpus}) > 1
+    card_tiers, least = (wanted.tiers, wanted.compute_capability) if unlike else ((), 0)
     friend = profile.owner == shape.account or shape.account in profile.trusted or "*" in profile.trusted
     return {
         "available": idle or node.available,
@@ -143,8 +110,12 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "ram": free["ram"] >= (wanted.ram_mb if idle else ram_held(total, wanted))
         or (wanted.ram_by_cores and not idle and free["cores"] < wanted.cpu_milli),
         "disk": free["disk"] >= wanted.disk_mb,
-        "gpu": len(node.fitting_cards(wanted, idle=idle, tiers=card_tiers)) >= cards,
+        "gpu": len(node.fitting_cards(wanted, idle=idle, tiers=card_tiers, least=least)) >= cards,
         "tier": not wanted.tiers or bool(own_tiers & wanted.tiers),
+        "compute_capability": not wanted.compute_capability
+        or any(gpu.compute_capability >= wanted.compute_capability for gpu in total.gpus),
+        "cuda": version_fits(profile.cuda, wanted.cuda),
+        "driver": version_fits(profile.driver, wanted.driver),
         "region": not wanted.regions or REGIONS[profile.region] in {REGIONS[r] for r in wanted.regions},
         "tags": all(tag in profile.tags for tag in wanted.tags),
         "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
@@ -216,9 +187,10 @@ def check_not_overcommitted(node: PlainNode) -> None:
 
 
 gpus = st.builds(
-    lambda tier, vram_mb: Gpu(name=tier, tier=tier, vram_mb=vram_mb),
+    lambda tier, vram_mb, version: Gpu(name=tier, tier=tier, vram_mb=vram_mb, compute_capability=version),
     st.sampled_from(TIERS),
     st.sampled_from([8_000, 16_000, 24_000]),
+    st.sampled_from(VERSIONS),
 )
 capacities = st.builds(
     Capacity,
@@ -249,6 +221,8 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         down_mbps=st.sampled_from([0, 20, 100]),
         up_mbps=st.sampled_from([0, 10]),
         lends_gpus=st.booleans(),
+        driver=st.sampled_from(VERSIONS),
+        cuda=st.sampled_from(VERSIONS),
     )
 
 
@@ -261,6 +235,9 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "gpus": st.sampled_from([1, 2]),
     "vram_mb": st.sampled_from([6_000, 16_000]),
     "tiers": subsets([*TIERS, "cpu"]),
+    "compute_capability": st.sampled_from(VERSIONS),
+    "cuda": st.sampled_from(CONDITIONS),
+    "driver": st.sampled_from(CONDITIONS),
     "regions": subsets([*REGIONS.keys() - {""}]),
     "tags": subsets(TAGS),
     "prefer_tags": subsets(TAGS),
@@ -409,7 +386,12 @@ class Dice:
 
     def profile(self, number: int) -> NodeProfile:
         cards = tuple(
-            Gpu(name=str(tier), tier=str(tier), vram_mb=self._random.choice([8_000, 16_000, 24_000]))
+            Gpu(
+                name=str(tier),
+                tier=str(tier),
+                vram_mb=self._random.choice([8_000, 16_000, 24_000]),
+                compute_capability=self._random.choice(VERSIONS),
+            )
             for tier in self._random.choices(TIERS, k=self._random.randint(0, 3))
         )
         capacity = Capacity(
@@ -432,6 +414,8 @@ class Dice:
             "url": self.one("", "http://one", "http://two"),
             "network": self.one(False, True),
             "lends_gpus": self.one(False, True),
+            "driver": self.one(*VERSIONS),
+            "cuda": self.one(*VERSIONS),
         }
         return NodeProfile(node_id=f"n{number}", capacity=capacity, **fields)  # type: ignore[arg-type]
 
@@ -444,6 +428,9 @@ class Dice:
             "gpus": self.one(1, 2),
             "vram_mb": self.one(6_000, 16_000),
             "tiers": self.some([*TIERS, "cpu"]),
+            "compute_capability": self.one(*VERSIONS),
+            "cuda": self.one(*CONDITIONS),
+            "driver": self.one(*CONDITIONS),
             "regions": self.some(REGIONS.keys() - {""}),
             "tags": self.some(TAGS),
             "exclude_tags": self.some(TAGS),

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import benchmark, card_test, driver, gpus
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.runtime.runtime import Runtime
-from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.trust.tiers import tier_of
 from computepool.sdk.pool import Pool, connect
@@ -24,29 +18,7 @@ from computepool.testing.waiting import wait_until
 
 JOB = Path(__file__).with_name("cuda_job.py")
 NEEDS: dict[str, Any] = {"gpus": 1, "ram": "4GB", "verify": "none"}
-MEASURING: dict[str, Any] = {"measure_every_s": 3600, "measure_first_s": 0, "retier_round_s": 0.1}
 CARDS = gpus.find_cards()
-
-
-@pytest.fixture(scope="module")
-def ground() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="computepool-gpu-", dir="/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    remove_tree(folder)
-
-
-@pytest.fixture(scope="module")
-def runtime(ground: Path) -> Runtime:
-    (ground / "cache").mkdir(mode=0o755)
-    return prepare_runtime(ground / "cache")
-
-
-@pytest.fixture
-def real(ground: Path, runtime: Runtime) -> Iterator[RealPool]:
-    with RealPool(cache=ground / "cache", **MEASURING) as pool:
-        pool.start_hub()
-        yield pool
 
 
 def stranger(real: RealPool) -> Pool:

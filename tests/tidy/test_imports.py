@@ -23,7 +23,7 @@ from tests.tidy.tree import ROOT, SRC, name, sources, tree
 SHARED_CORE = {
     "backoff", "environment", "errors", "expressions", "fleet.node_status", "ids", "isolation", "jobs.leases",
     "jobs.lifecycle", "money.money", "network", "places", "placement.rules", "plaintext", "pythons", "resources",
-    "trust.tiers", "words",
+    "trust.tiers", "versions", "words",
 }  # fmt: skip
 
 #: Modules that may not exist yet, which a contract could not name, and what they must not import themselves.

@@ -22,8 +22,9 @@ from computepool.agent.execution.lanes import LaneCpus
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.benchmark import Benchmark
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.hardware.cpus import Cpus, lent_ids, usable_ids
-from computepool.agent.hardware.gpus import DetectedCard, GpuMeter
+from computepool.agent.hardware.nvml import GpuMeter
 from computepool.agent.hub_link import departure
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.identity import write_private

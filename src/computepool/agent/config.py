@@ -83,6 +83,7 @@ class AgentLimits:
     give_back_after_s: float = 0.5  #: if the head of a lane runs longer, those behind it are given back
     give_back_unstarted_s: float = 3.0  #: the same while its worker, packages or inputs are being prepared
     patrol_s: float = 1.0
+    vram_check_s: float = 2.0  #: between two checks of the GPU memory that jobs use
     load_detail_s: float = 120.0  #: younger attempts also report load samples between two polls
     # what the owner sees
     console_lines_max: int = 8  #: about jobs in a terminal, per window; the rest is counted
@@ -94,6 +95,7 @@ class AgentLimits:
     worker_jobs_max: int = 20_000
     worker_functions_max: int = 256
     worker_start_s: float = 30.0
+    worker_leaves_card_s: float = 10.0  #: how long a job waits for the GPU memory of idle workers
     worker_ahead_max: int = 16  #: short calls handed to a worker before it asks
     worker_ahead_below_s: float = 0.01  #: only while calls are shorter than this
     # network of a job that lists hosts

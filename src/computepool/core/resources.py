@@ -8,6 +8,7 @@ from enum import StrEnum
 from computepool.core.environment import Environment
 from computepool.core.isolation import Level
 from computepool.core.placement.hosts import spellings
+from computepool.core.versions import Conditions
 
 #: The tier of a GPU that is not in the table, and of a node without a GPU.
 UNKNOWN_GPU_TIER = "gpu"
@@ -29,6 +30,7 @@ class Gpu:
     name: str
     tier: str
     vram_mb: int
+    compute_capability: int = 0  #: as a number (core/versions.py), as all versions here; 0: unknown, or not NVIDIA's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ class NodeProfile:
     #: account ids (or "*") whose jobs may run below NAMESPACE; the owner's always may
     trusted: frozenset[str] = frozenset()
     url: str = ""
+    driver: int = 0  #: of its NVIDIA cards; 0: unknown, or none
+    cuda: int = 0  #: the newest that this driver runs
     network: bool = False  #: its owner lets jobs reach the hosts they list
     down_mbps: int = 0  #: measured speed from the hub, and to it; 0: unknown
     up_mbps: int = 0
@@ -99,6 +103,9 @@ class Requirements:
     disk_mb: int = 256
     gpus: int = 0
     vram_mb: int = 0  #: per GPU
+    compute_capability: int = 0  #: the least, of each GPU
+    driver: Conditions = ()  #: on the NVIDIA driver
+    cuda: Conditions = ()  #: on the newest CUDA that the driver runs
     tiers: frozenset[str] = frozenset()  #: any of these; empty means any
     regions: frozenset[str] = frozenset()  #: any of these; empty means any
     tags: frozenset[str] = frozenset()  #: all of these
@@ -154,6 +161,9 @@ class Requirements:
             exclude_tags=none,
             exclude_nodes=none,
             properties=frozenset(),
+            compute_capability=0,
+            driver=(),
+            cuda=(),
             software=none,
             offered_only=False,
             require="",

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from computepool.agent.hardware import benchmark, driver, measure
-from computepool.agent.hardware.gpus import DetectedCard
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.core.trust.hardware import BOUNDS, CPU_TIER, cpu_class
 from computepool.testing.processes import RealPool
 from computepool.testing.waiting import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from computepool.agent.config import AgentConfig
 from computepool.agent.hardware import card_test, gpus, probe
-from computepool.agent.hardware.gpus import DetectedCard
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.owner import doctor
 from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.runtime.runtime import Runtime

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.config import AgentConfig
-from computepool.agent.hardware import gpus, probe
+from computepool.agent.hardware import cards, gpus, nvml, probe
 from computepool.core.isolation import Level
+from tests.agent.fake_nvml import FakeCard, FakeNvml
 
 NVIDIA_SMI = """#!/bin/sh
 echo '0, NVIDIA GeForce RTX 4090, 24564, GPU-8a6e5a33-7c1b-4b5e-9f0e-1f0f5a3c2b11'
@@ -41,7 +42,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "cat").symlink_to("/bin/cat")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=""))
     return tmp_path
 
 
@@ -72,7 +73,7 @@ def test_a_broken_tool_finds_no_cards(tools: Path, text: str) -> None:
 
 
 def test_a_tool_that_hangs_finds_no_cards(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "TOOL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(cards, "TOOL_TIMEOUT_S", 0.2)
     put(tools, "nvidia-smi", "#!/bin/sh\nwhile :; do :; done")
     assert gpus.find_cards() == ()
 
@@ -91,56 +92,16 @@ def test_amd_smi_comes_before_rocm_smi(tools: Path) -> None:
     assert [(card.tier, card.vram_mb) for card in gpus.find_cards()] == [("mi300x", 196592)]
 
 
-class FakeNvml:
-    """The calls of the bindings that the agent uses, on a machine with one card."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *, driver: bool) -> None:
-        self._driver = driver
-
-    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
-        if not self._driver:
-            raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlShutdown(self) -> None: ...  # noqa: N802
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 1
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
-        return 0
-
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        return "NVIDIA GeForce RTX 3090"
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-        return "GPU-1"
-
-    def nvmlDeviceGetMinorNumber(self, handle: int) -> int:  # noqa: N802
-        return 0
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:  # noqa: N802
-        return type("Info", (), {"total": 24 * 1024**3, "used": 2 * 1024**3})()
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> object:  # noqa: N802
-        return type("Rates", (), {"gpu": 50})()
-
-
 def test_nvml_comes_before_nvidia_smi(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tools, "nvidia-smi", NVIDIA_SMI)
-    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=True))
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(cards=[FakeCard(idle_mb=2048)]))
     (card,) = gpus.find_cards()
     assert (card.name, card.vram_mb, card.ident) == ("NVIDIA GeForce RTX 3090", 24 * 1024, "GPU-1")
-    seen = gpus.GpuMeter([card]).load([0])
+    seen = nvml.GpuMeter([card]).load([0])
     assert seen is not None
     assert (seen.busy, seen.percent, seen.vram_mb) == (0.5, 50, 2048)
-    assert gpus.GpuMeter([card]).load([]) is None
-    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
+    assert nvml.GpuMeter([card]).load([]) is None
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(driver=""))
     assert len(gpus.find_cards()) == 2
 
 
@@ -179,3 +140,56 @@ def test_the_profile_describes_the_hardware_and_the_owners_options(tools: Path, 
     assert (profile.isolation, profile.region, profile.tags) == ("namespace", "in", ["fast"])
     assert profile.disk_mb > 0
     assert profile.ram_mb > 0
+
+
+def test_mig_devices_are_cards_of_their_own(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A card in that mode cannot be used as a whole. Each device has its own memory, and its own device nodes."""
+    parts = [
+        FakeCard(
+            name=f"NVIDIA H100 80GB HBM3{suffix}",
+            uuid=f"MIG-{number}",
+            total_mb=9_728,
+            percent=None,
+            instances=(7 + number, 0),
+        )
+        for number, suffix in enumerate((" MIG 1g.10gb", ""))
+    ]
+    whole = FakeCard(name="NVIDIA H100 80GB HBM3", uuid="GPU-0", total_mb=81_559, capability=(9, 0))
+    divided = FakeCard(name="NVIDIA H100 80GB HBM3", uuid="GPU-1", minor=1, capability=(9, 0), parts=parts)
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(cards=[whole, divided]))
+    monkeypatch.setattr(nvml, "_CAPABILITIES", tmp_path)
+    monkeypatch.setattr(nvml, "existing_paths", tuple)
+    for place, number in (("gi7", 30), ("gi7/ci0", 31), ("gi8", 39)):
+        folder = tmp_path / "gpu1" / "mig" / place
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "access").write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\n")
+    found = gpus.find_cards()
+    shared = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert [(card.ident, card.vram_mb, card.tier, card.compute_capability) for card in found] == [
+        ("GPU-0", 81_559, "h100", "9.0"),
+        ("MIG-0", 9_728, "h100-mig", "9.0"),
+        ("MIG-1", 9_728, "h100-mig", "9.0"),
+    ]
+    assert [card.nodes for card in found] == [
+        ("/dev/nvidia0", *shared),
+        ("/dev/nvidia1", *shared, "/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"),
+        ("/dev/nvidia1", *shared, "/dev/nvidia-caps/nvidia-cap39"),
+    ]
+    assert gpus.visible_env(found[1:2])["CUDA_VISIBLE_DEVICES"] == "MIG-0"
+    load = nvml.GpuMeter(found).load([1, 2])
+    assert load is not None
+    assert (load.percent, load.vram_mb) == (None, 0), "the driver tells no load of a MIG device"
+
+
+def test_the_driver_and_its_cuda_are_reported(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = AgentConfig(hub_url="http://h", data_dir=tmp_path, name="n")
+
+    def described(fake: FakeNvml) -> tuple[str, str, list[str]]:
+        monkeypatch.setattr(nvml, "pynvml", fake)
+        profile = probe.profile(config, probe.probe(config), level=Level.NAMESPACE, python="3.11", version="1")
+        return profile.driver, profile.cuda, [gpu.compute_capability for gpu in profile.gpus]
+
+    assert described(FakeNvml(cuda=12040)) == ("580.159.04", "12.4", ["8.6"])
+    assert described(FakeNvml(driver="r580-beta")) == ("", "13.0", ["8.6"]), "not a version that can be compared"
+    assert described(FakeNvml(driver="")) == ("", "", [])
+    assert described(FakeNvml(cards=[])) == ("", "", [])

@@ -27,6 +27,9 @@ MENDABLE = {
     "mesh_version",
     "python",
     "isolation",
+    "compute_capability",
+    "cuda",
+    "driver",
 }
 
 

@@ -147,3 +147,12 @@ def test_a_tier_belongs_to_one_of_few_families(family: str, tiers: str) -> None:
 
 def test_every_tier_with_a_speed_has_a_family_of_its_own() -> None:
     assert {tier for tier in TIER_SPEED if family_of(tier) == OTHER_FAMILY} == {"gpu"}
+
+
+def test_a_slice_of_a_card_is_not_that_card() -> None:
+    """Unknown until it is measured, and of the card's family, within which a measurement finds its tier."""
+    name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    assert tier_of(name) == "h100-mig"
+    assert speed_of("h100-mig") == speed_of("gpu")
+    assert family_of("h100-mig") == family_of("h100")
+    assert tier_of("NVIDIA Mighty H100") == "h100"

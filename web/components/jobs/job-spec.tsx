@@ -93,6 +93,9 @@ function NeedFacts({ needs }: { needs: Needs }) {
         {needs.gpus === 0 ? "none" : count(needs.gpus)}
         {needs.vram_mb > 0 && ` with ${megabytes(needs.vram_mb)} each`}
       </Fact>
+      {needs.compute_capability && <Fact name="Compute capability">{needs.compute_capability} or higher</Fact>}
+      {needs.cuda && <Fact name="CUDA">{needs.cuda}</Fact>}
+      {needs.driver && <Fact name="GPU driver">{needs.driver}</Fact>}
       <Words name="Tiers" words={needs.tiers} />
       <Words name="Regions" words={needs.regions} none="any region" />
       <Words name="Tags" words={needs.tags} />

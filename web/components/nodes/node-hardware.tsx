@@ -48,6 +48,11 @@ export function NodeHardware({ node }: { node: NodeView }) {
           </Fact>
           <Fact name="Cores count as">{found?.cpu_tier ?? "–"}</Fact>
           <Fact name="Disk offered">{megabytes(profile.disk_mb)}</Fact>
+          {profile.driver && (
+            <Fact name="GPU driver">
+              {profile.driver} <span className="text-muted">· CUDA {profile.cuda || "unknown"}</span>
+            </Fact>
+          )}
           {found && found.compared_jobs > 0 && (
             <Fact name="Run times">
               {found.slowdown == null ? "compared" : `${found.slowdown.toFixed(2)} × the others' median`} in{" "}
@@ -64,6 +69,7 @@ export function NodeHardware({ node }: { node: NodeView }) {
                 {gpu.name}
                 <span className="text-muted">
                   {gpu.tier} · {megabytes(gpu.vram_mb)}
+                  {gpu.compute_capability && ` · compute capability ${gpu.compute_capability}`}
                 </span>
               </li>
             ))}

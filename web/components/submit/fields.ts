@@ -65,6 +65,9 @@ const ALL = {
   gpus: { api: "needs.gpus", type: "whole", label: "GPUs", placeholder: "0" },
   vram: { api: "needs.vram_mb", type: "size", label: "VRAM per GPU", hint: "16, 16GB", placeholder: "any" },
   tier: { api: "needs.tiers", type: "list", label: "Tier", hint: "Any of these", placeholder: "any tier", suggest: "tiers" },
+  compute_capability: { api: "needs.compute_capability", type: "text", label: "Compute capability", hint: "Of each GPU: 8.0" },
+  cuda: { api: "needs.cuda", type: "text", label: "CUDA", hint: "That the driver runs: >=12.4", placeholder: "any" },
+  driver: { api: "needs.driver", type: "text", label: "GPU driver", hint: ">=550", placeholder: "any" },
   timeout: { api: "spec.timeout_s", type: "time", label: "Time limit", hint: "90, 10m, 2h", placeholder: "1h" },
   retries: { api: "terms.retries", type: "whole", label: "Retries", hint: "If the job itself fails", placeholder: "0" },
   priority: { api: "terms.priority", type: "whole", label: "Priority", hint: "Among your jobs, −100 to 100", placeholder: "0" },
@@ -142,7 +145,11 @@ export interface FieldSection {
 }
 
 export const SECTIONS: FieldSection[] = [
-  { title: "Machine", none: "any core", names: ["cores", "ram", "disk", "gpus", "vram", "tier"] },
+  {
+    title: "Machine",
+    none: "any core",
+    names: ["cores", "ram", "disk", "gpus", "vram", "tier", "compute_capability", "cuda", "driver"],
+  },
   { title: "Time and retries", none: "at most an hour, no retries", names: ["timeout", "retries", "priority"] },
   { title: "Name, runs and group", none: "one run", names: ["name", "slices", "group", "after"] },
   { title: "Packages, network, environment", none: "standard library, no network", names: ["dependencies", "env", "net"] },

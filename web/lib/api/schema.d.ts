@@ -3351,6 +3351,11 @@ export interface components {
             tier: string;
             /** Vram Mb */
             vram_mb: number;
+            /**
+             * Compute Capability
+             * @default
+             */
+            compute_capability: string;
         };
         /**
          * Grant
@@ -5161,6 +5166,12 @@ export interface components {
              * @default 0
              */
             vram_mb: number;
+            /** Compute Capability */
+            compute_capability?: string | null;
+            /** Driver */
+            driver?: string | null;
+            /** Cuda */
+            cuda?: string | null;
             /**
              * Tiers
              * @default []
@@ -6164,6 +6175,16 @@ export interface components {
              * @default
              */
             url: string;
+            /**
+             * Driver
+             * @default
+             */
+            driver: string;
+            /**
+             * Cuda
+             * @default
+             */
+            cuda: string;
             /**
              * Network
              * @default false

@@ -98,6 +98,16 @@ def failed_result(reason: Reason, error: str) -> AttemptResult:
     return AttemptResult(outcome=Outcome.FAILED, reason=reason, error=error)
 
 
+def vram_result(*, used_mb: int, asked_mb: int) -> AttemptResult:
+    """For a job that used more memory of a card than it asked for."""
+    more = f"{math.ceil(1.1 * used_mb / 1000)}GB"
+    return failed_result(
+        Reason.OUT_OF_MEMORY,
+        f"It used {used_mb} MB of GPU memory, more than the {asked_mb} MB that it asked for. Ask for more: --vram {more}, or "
+        f'vram="{more}" in Python.',
+    )
+
+
 def returned_result(reason: Reason) -> AttemptResult:
     """For an attempt that never started here, or that the node stopped for its own reasons. Free of charge."""
     return AttemptResult(outcome=Outcome.RETURNED, reason=reason)
@@ -108,6 +118,7 @@ LEASE_LOST = "the node lost contact with the hub and stopped the job"
 _ENDINGS = {
     Status.TIMEOUT: (Reason.TIMEOUT, "ran longer than its time limit"),
     Status.OOM: (Reason.OUT_OF_MEMORY, "used more memory than it requested"),
+    Status.VRAM_LIMIT: (Reason.OUT_OF_MEMORY, "used more GPU memory than it asked for"),
     Status.OUTPUT_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more output than is allowed"),
     Status.DISK_LIMIT: (Reason.OUTPUT_LIMIT, "wrote more to its folder than it requested"),
     Status.SANDBOX_ERROR: (Reason.NODE_ERROR, "the sandbox failed"),

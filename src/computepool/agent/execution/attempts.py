@@ -78,6 +78,8 @@ class Attempt:
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
+    vram_mb: int | None = None  #: what it uses of its cards, as last measured; None: unknown, or it has no limit
+    vram_excess_mb: int = 0  #: used of one card, if that was more than it asked for, and so ended it
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
     workdir: Path | None = None  #: a worker's folder serves many attempts
     checkpoints: CheckpointState | None = None  #: of a job that uses them

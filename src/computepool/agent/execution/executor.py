@@ -8,11 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.context import Node
 from computepool.agent.execution import job_secrets
-from computepool.agent.execution.attempt_result import AttemptResult, CannotStart, failed_result, returned_result
+from computepool.agent.execution.attempt_result import (
+    AttemptResult,
+    CannotStart,
+    failed_result,
+    returned_result,
+    vram_result,
+)
 from computepool.agent.execution.attempts import Attempt, AttemptTable, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_secrets import SecretFetcher
@@ -20,7 +26,7 @@ from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
-from computepool.agent.hardware.gpus import GpuMeter
+from computepool.agent.hardware.nvml import GpuMeter
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
@@ -52,7 +58,8 @@ class Executor:
 
     def __post_init__(self) -> None:
         self._lanes: dict[str, AttemptLane] = {}
-        self._patrolled_at = self.node.clock.steady()
+        self._patrolled_at = self._vram_checked_at = self.node.clock.steady()
+        self._unlimited: set[int] = set()  # cards on which no job's memory can be told
         self.idle_since = self.node.clock.steady()  #: when the last attempt ended; meaningless while there are attempts
         self._idle = asyncio.Event()
         self._idle.set()
@@ -161,8 +168,7 @@ class Executor:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.result(started=False)
         try:
-            if attempt.spec.spec.has_secrets and attempt.secrets is None:
-                await attempt.prepare(self.secrets.fetch(attempt))
+            await self._prepare(attempt)
             if attempt.spec.kind in CALLED:
                 result = await self.functions.run(attempt, lane)
             else:
@@ -196,6 +202,8 @@ class Executor:
             result = failed_result(Reason.BUDGET_SPENT, why)
         if attempt.stop is not None and result.outcome not in (Outcome.SUCCEEDED, Outcome.MOVED):
             return attempt.stop.result(started=True)
+        if attempt.vram_excess_mb and result.outcome is Outcome.FAILED:
+            return vram_result(used_mb=attempt.vram_excess_mb, asked_mb=attempt.spec.spec.needs.vram_mb)
         result.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
         return result
 
@@ -207,6 +215,14 @@ class Executor:
         if not self.attempts:
             self.idle_since = self.node.clock.steady()
             self._idle.set()
+
+    async def _prepare(self, attempt: Attempt) -> None:
+        if attempt.spec.spec.has_secrets and attempt.secrets is None:
+            await attempt.prepare(self.secrets.fetch(attempt))
+        if attempt.grant.gpus:
+            # The hub counts only running jobs, but idle workers keep the GPU memory of their last calls.
+            own = attempt.worker_key if attempt.spec.kind in CALLED else None
+            await attempt.prepare(self.functions.pool.leave_cards(attempt.grant.gpus, but=own))
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
         for attempt in lane.withdraw(lambda _: True):
@@ -261,13 +277,51 @@ class Executor:
         self.functions.pool.patrol()
         now = self.node.clock.steady()
         self.lane_cpus.patrol(now)
+        if now - self._vram_checked_at >= self.node.limits.vram_check_s:
+            self._vram_checked_at = now
+            self._enforce_vram()
         for lane, head in self.lanes():
             cards = None
             if head.grant.gpus and head.started_at is not None:
                 cards = self.meter.load(head.grant.gpus)
-                head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
+                if cards is not None and head.vram_mb is not None:  # its own, not its neighbours'
+                    cards = replace(cards, vram_mb=head.vram_mb)
+                head.gpu_ms += 0 if cards is None else (cards.busy or 0) * elapsed_s * 1000
             if head.announced and (process := lane.process()) is not None:
                 head.load = Load.measure(process, now, head.load, cards=cards)
                 head.unsent_loads.add(head.load)
                 news = news or head.load.count == FIRST_COMPARABLE
         return news
+
+    def _enforce_vram(self) -> None:
+        """End jobs that use more memory of a card than they asked for. Those that asked for whole cards have no limit."""
+        for lane, head in self.lanes():
+            asked_mb = head.spec.spec.needs.vram_mb
+            if not head.grant.gpus or not asked_mb or head.started_at is None or head.vram_excess_mb:
+                continue
+            process = lane.process()
+            if process is None or not (pids := process.pids()):
+                continue
+            used = {i: self.meter.memory_of(pids, i, alone=self._jobs_on(i) == 1) for i in head.grant.gpus}
+            known = [mb for mb in used.values() if mb is not None]
+            head.vram_mb = sum(known) if len(known) == len(used) else None
+            for index in used.keys() - self._unlimited:
+                if used[index] is None:
+                    self._warn_unlimited(index)
+            if max(known, default=0) > asked_mb:
+                head.vram_excess_mb = max(known)
+                lane.recall()
+                head.end(Status.VRAM_LIMIT)
+
+    def _jobs_on(self, index: int) -> int:
+        """Jobs and workers that may hold memory of this card."""
+        programs = sum(index in head.grant.gpus and head.process is not None for head in self.heads())
+        return programs + self.functions.pool.workers_on(index)
+
+    def _warn_unlimited(self, index: int) -> None:
+        if index not in self._unlimited:
+            self._unlimited.add(index)
+            _log.warning(
+                "GPU %d: the driver does not say which job uses how much memory, so jobs that share it are not limited",
+                index,
+            )

@@ -15,6 +15,7 @@ import cloudpickle
 from computepool.agent.execution import job_runtime
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
@@ -66,7 +67,7 @@ def _packages(cache_dir: Path) -> dict[str, Path]:
 class JobEnvironment:
     sandbox: Sandbox
     runtime: Runtime
-    cards: Sequence[gpus.DetectedCard]
+    cards: Sequence[DetectedCard]
     _: KW_ONLY
     egress: Egress | None = None
     fence: Fence | None = None

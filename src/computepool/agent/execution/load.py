@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import zip_longest
 
-from computepool.agent.hardware.gpus import CardLoad
+from computepool.agent.hardware.cards import CardLoad
 from computepool.agent.sandbox.supervise import Process
 from computepool.protocol.nodes.nodes import LoadModel
 

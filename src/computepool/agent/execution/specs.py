@@ -48,6 +48,7 @@ class WorkerKey:
     env: tuple[tuple[str, str], ...]
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
+    vram_mb: int = 0  #: a worker keeps GPU memory between calls, which must not count against one that asked for less
     net: tuple[Target, ...] = ()
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  #: values by variable
 
@@ -99,6 +100,7 @@ class PreparedSpec:
                 env=tuple(sorted(self.spec.env.items())),
                 inputs=self.inputs,
                 cards=cards,
+                vram_mb=self.spec.needs.vram_mb if cards else 0,
                 net=tuple(sorted(self.net)),
             )
             self.worker_keys[account, cards] = key

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from computepool.agent.execution.job_environment import JobEnvironment
-from computepool.agent.hardware.gpus import DetectedCard
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.sandbox.base import Limits
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
@@ -29,8 +29,14 @@ sys.exit(0 if (code, count.value) == (0, int(sys.argv[1])) else f"cuInit answere
 def reason_against(sandbox: Sandbox, runtime: Runtime, cards: Sequence[DetectedCard], *, work_dir: Path) -> str:
     """Why jobs cannot use the cards in this sandbox; empty if they can. Tests only NVIDIA cards."""
     nvidia = [card for card in cards if card.maker == "nvidia"]
-    if not nvidia:
-        return ""
+    whole = [card for card in nvidia if not card.is_part]
+    # A program finds several whole cards, but only one MIG device.
+    tried = ([whole] if whole else []) + [[card] for card in nvidia if card.is_part]
+    reasons = (_reason_against(sandbox, runtime, each, work_dir=work_dir) for each in tried)
+    return next(filter(None, reasons), "")
+
+
+def _reason_against(sandbox: Sandbox, runtime: Runtime, nvidia: Sequence[DetectedCard], *, work_dir: Path) -> str:
     job_environment = JobEnvironment(sandbox, runtime, nvidia)
     workdir = Path(tempfile.mkdtemp(prefix="cards-", dir=work_dir))
     try:

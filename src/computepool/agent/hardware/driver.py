@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from computepool.agent.hardware.gpus import DetectedCard, run_tool
+from computepool.agent.hardware.cards import DetectedCard, run_tool
 
 #: Where a job finds the driver's libraries; first in its LD_LIBRARY_PATH.
 LIBRARIES = "/opt/driver"

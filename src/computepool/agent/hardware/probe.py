@@ -14,8 +14,11 @@ from pathlib import Path
 import psutil
 
 from computepool.agent.config import MIB, AgentConfig
+from computepool.agent.hardware import nvml
+from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.hardware.cpus import usable_ids
-from computepool.agent.hardware.gpus import DetectedCard, find_cards
+from computepool.agent.hardware.gpus import find_cards
+from computepool.agent.hardware.nvml import NO_VERSIONS, DriverVersions
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.profile import GpuModel, Profile, StatedPlace
 
@@ -30,6 +33,7 @@ class Hardware:
     ram_mb: int
     disk_mb: int
     cards: tuple[DetectedCard, ...]
+    nvidia: DriverVersions = NO_VERSIONS
 
 
 def probe(config: AgentConfig) -> Hardware:
@@ -39,6 +43,7 @@ def probe(config: AgentConfig) -> Hardware:
         ram_mb=config.ram_mb or _ram_bytes() // MIB * part // whole,
         disk_mb=config.disk_mb or shutil.disk_usage(config.data_dir).free // MIB * part // whole,
         cards=() if config.gpus is False else find_cards(),
+        nvidia=NO_VERSIONS if config.gpus is False else nvml.versions(),
     )
 
 
@@ -55,12 +60,18 @@ def profile(
 ) -> Profile:
     """The node's description of itself for the hub."""
     stated = config.stated_place()
+    nvidia = any(card.maker == "nvidia" for card in hardware.cards)
     return Profile(
         name=config.name,
         cores=hardware.cores,
         ram_mb=hardware.ram_mb,
         disk_mb=hardware.disk_mb,
-        gpus=[GpuModel(name=card.name, tier=card.tier, vram_mb=card.vram_mb) for card in hardware.cards],
+        gpus=[
+            GpuModel(name=card.name, tier=card.tier, vram_mb=card.vram_mb, compute_capability=card.compute_capability)
+            for card in hardware.cards
+        ],
+        driver=hardware.nvidia.driver if nvidia else "",
+        cuda=hardware.nvidia.cuda if nvidia else "",
         lends_gpus=config.gpus is True,
         region=config.region,
         place=None if stated is None else StatedPlace(lat=stated[0], lon=stated[1]),

@@ -15,6 +15,7 @@ _ADDED = frozenset(
     (
         *("profile.fetches_python", "profile.place", "stopping", "cached"),
         *("profile.environments", "profile.installs"),
+        *("profile.driver", "profile.cuda", "profile.gpus.compute_capability"),
         *("profile.down_mbps", "profile.up_mbps"),
         *("running.earlier", "running.load.ago_ms", "running.load.gpu_percent", "running.load.vram_mb"),
         *("reports.loads", "reports.printed_chars", "logs.seq", "chunks.seq"),

@@ -14,7 +14,8 @@ from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import benchmark, driver
-from computepool.agent.hardware.gpus import find_cards, run_tool
+from computepool.agent.hardware.cards import run_tool
+from computepool.agent.hardware.gpus import find_cards
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.packages.environments import find_uv

@@ -30,6 +30,7 @@ class Status(StrEnum):
     SIGNAL = "signal"  #: a signal that the sandbox did not send ended the job; `Exit.code` is the signal's number
     TIMEOUT = "timeout"  #: the wall clock limit was reached
     OOM = "oom"  #: the memory limit was reached
+    VRAM_LIMIT = "vram_limit"  #: the job used more GPU memory than it asked for, in the judgement of the agent
     #: The job wrote more to stdout and stderr than it may, in the judgement of whoever reads the pipes.
     OUTPUT_LIMIT = "output_limit"
     DISK_LIMIT = "disk_limit"  #: the work folder grew beyond its limit

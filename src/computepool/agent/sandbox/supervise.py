@@ -163,6 +163,10 @@ class Process:
         if cpu_ids != self._slot.cpu_ids:
             self._slot.pin(cpu_ids, self._members)
 
+    def pids(self) -> list[int]:
+        """The host pids of the tree, the sandbox's own processes included."""
+        return [] if self._exit is not None or self._slot is None else self._members()
+
     def processes(self) -> int:
         """The number of the job's processes, as the host sees it."""
         return 0 if self._exit is not None else max(1, len(self._members()) - self._pool.own_processes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
@@ -41,6 +43,7 @@ class WorkerPool:
         self._idle: dict[WorkerKey, list[WorkerHandle]] = {}
         self._all: dict[WorkerHandle, Provision] = {}
         self._in_use: set[WorkerHandle] = set()
+        self._closed = asyncio.Event()  #: set whenever a worker has ended
 
     def __len__(self) -> int:
         return len(self._all)
@@ -71,6 +74,21 @@ class WorkerPool:
             if worker.proxy is not None:
                 worker.proxy.pause()
             self._idle.setdefault(worker.key, []).append(worker)
+
+    def workers_on(self, card: int) -> int:
+        return sum(card in worker.key.cards for worker in self._all)
+
+    async def leave_cards(self, cards: Collection[int], *, but: WorkerKey | None) -> None:
+        """End the idle workers that hold memory of these cards, except those of one key, and wait until they are gone."""
+        idle = [worker for workers in self._idle.values() for worker in workers]
+        leaving = [worker for worker in idle if worker.key != but and not set(cards).isdisjoint(worker.key.cards)]
+        for worker in leaving:
+            self._retire(worker)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.node.limits.worker_leaves_card_s):
+                while any(worker.alive for worker in leaving):
+                    self._closed.clear()
+                    await self._closed.wait()
 
     def is_expired(self, worker: WorkerHandle) -> bool:
         return (
@@ -184,6 +202,7 @@ class WorkerPool:
         worker.kill(Status.CANCELLED)
 
     def _on_closed(self, worker: WorkerHandle) -> None:
+        self._closed.set()
         with contextlib.suppress(ValueError):
             self._idle.get(worker.key, []).remove(worker)
         # While a lane has it, files of answered calls may still be read from its folder.

@@ -216,6 +216,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
         ("python", profile.python_text),
+        *_driver_fields(profile),
         ("software", "; ".join(found.sentence for found in profile.environments)),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("speed", _speed_words(profile)),
@@ -229,6 +230,16 @@ def show(node: Node = None, *, data: Data = None) -> None:
     if view.can_manage:
         fields.append(("floor", floor_words(view.floor, is_default=view.floor_is_default)))
     output.print_fields(fields)
+
+
+def _driver_fields(profile: Profile) -> list[tuple[str, output.Cell]]:
+    if not profile.driver:
+        return []
+    found = sorted({gpu.compute_capability for gpu in profile.gpus} - {""})
+    return [
+        ("GPU driver", f"{profile.driver}, CUDA {profile.cuda or 'unknown'}"),
+        ("compute capability", " and ".join(found) or "unknown"),
+    ]
 
 
 def _speed_words(profile: Profile) -> str:

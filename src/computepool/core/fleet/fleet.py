@@ -415,7 +415,10 @@ class Fleet:
             ranked[row] = 0
         write_ranked(table.vram_total, row, [card.total_mb for card in node.cards])
         table.cards[row] = len(node.cards)
-        table.mixed[row] = len({card.tier for card in node.cards}) > 1
+        table.mixed[row] = len({(card.tier, card.compute_capability) for card in node.cards}) > 1
+        table.compute_capability[row] = max((card.compute_capability for card in node.cards), default=0)
+        table.driver[row] = profile.driver
+        table.cuda[row] = profile.cuda
         table.tier[row] = self.words.number(capacity.tier)
         table.speed[row] = speed_of(capacity.tier) / 100
         table.core_speed[row] = speed_of(capacity.cpu_tier) / 100

@@ -49,6 +49,7 @@ class Card:
 
     tier: str
     total_mb: int
+    compute_capability: int = 0
     used_mb: int = 0
     jobs: int = 0
     jobs_whole: int = 0
@@ -117,6 +118,8 @@ class NodeRecord:
         for index, card in enumerate(self.cards):
             if needs.tiers and card.tier not in needs.tiers:
                 continue
+            if card.compute_capability < needs.compute_capability:
+                continue
             free_mb = card.total_mb if idle else card.free_mb
             if free_mb >= needs.vram_mb > 0 or (not needs.vram_mb and (idle or not card.jobs)):
                 fitting.append((free_mb, index))
@@ -181,7 +184,9 @@ class NodeRecord:
 
 
 def cards_of(gpus: Sequence[Gpu]) -> list[Card]:
-    return [Card(tier=gpu.tier, total_mb=gpu.vram_mb) for gpu in gpus[:GPUS_MAX]]
+    return [
+        Card(tier=gpu.tier, total_mb=gpu.vram_mb, compute_capability=gpu.compute_capability) for gpu in gpus[:GPUS_MAX]
+    ]
 
 
 def cards_needed(needs: Requirements) -> int:

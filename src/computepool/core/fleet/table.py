@@ -32,7 +32,11 @@ class Table:
         self.disk_free = np.zeros(rows, np.int32)
         self.cards = np.zeros(rows, np.int16)
         self.cards_idle = np.zeros(rows, np.int16)
-        self.mixed = np.zeros(rows, np.bool_)  # cards of more than one tier
+        self.mixed = np.zeros(rows, np.bool_)  # cards that differ in tier or compute capability
+        # Versions as numbers (versions.py); 0 is unknown.
+        self.compute_capability = np.zeros(rows, np.int64)  # of the best card
+        self.driver = np.zeros(rows, np.int64)
+        self.cuda = np.zeros(rows, np.int64)
         self.tier = np.zeros(rows, np.int32)
         self.speed = np.zeros(rows, np.float32)
         self.core_speed = np.zeros(rows, np.float32)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from computepool.core import versions
 from computepool.core.fleet.features import Mask
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import cards_needed
@@ -24,6 +25,7 @@ from computepool.core.placement.allocator import eligible
 from computepool.core.placement.gates import GATES, Verdicts, cheapest, ram_needed
 from computepool.core.pythons import any_version, commonest
 from computepool.core.resources import Requirements, Shape
+from computepool.core.versions import text_of
 from computepool.core.words import cores, memory_size, pluralize
 
 #: Nobody reads more advice than this.
@@ -290,7 +292,28 @@ def _within(gate: str, need: str) -> _Relax:
 
 
 def _without_gpu(gate: str, shape: Shape) -> _Step:
-    return _step(gate, ("no GPU", "without a GPU"), shape, cost=_COST_WITHOUT_GPU, gpus=0, vram_mb=0)
+    none: dict[str, object] = {"gpus": 0, "vram_mb": 0, "compute_capability": 0, "cuda": (), "driver": ()}
+    return _step(gate, ("no GPU", "without a GPU"), shape, cost=_COST_WITHOUT_GPU, **none)
+
+
+def _lower_capability(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
+    before, after = shape.requirements.compute_capability, int(fleet.table.compute_capability[rows].max())
+    lower = text_of(after) if after else "any"
+    words = f"compute capability {text_of(before)} → {lower}", f"with compute capability {lower}"
+    return [_step("compute_capability", words, shape, cost=_COST_OTHER_SOFTWARE, compute_capability=after)]
+
+
+def _other_version(column: str, name: str) -> _Relax:
+    """Require the newest version that one of these nodes has, or none if they have none."""
+
+    def relax(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
+        newest = int(getattr(fleet.table, column)[rows].max())
+        after: versions.Conditions = ((">=", newest),) if newest else ()
+        other = versions.describe(after) or "any"
+        change = f"{column} {versions.describe(getattr(shape.requirements, column))} → {other}"
+        return [_step(column, (change, f"with {name} {other}"), shape, cost=_COST_OTHER_SOFTWARE, **{column: after})]
+
+    return relax
 
 
 _RELAX: dict[str, _Relax] = {
@@ -299,6 +322,9 @@ _RELAX: dict[str, _Relax] = {
     "disk": lambda fleet, shape, rows: _less("disk", "disk_mb", shape, after=_most(fleet.table.disk_free, rows)),
     "gpu": _smaller_gpu,
     "tier": _wider_tier,
+    "compute_capability": _lower_capability,
+    "cuda": _other_version("cuda", "CUDA"),
+    "driver": _other_version("driver", "driver"),
     "region": _wider_region,
     "tags": _fewer("tags", "tags", change="drop tag {}", clause="without tag {}"),
     "excluded_tags": _fewer("excluded_tags", "exclude_tags", change="allow tag {}", clause="with tag {} allowed"),

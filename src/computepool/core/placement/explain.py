@@ -27,6 +27,7 @@ _AVAILABLE = "available"
 _NODE = "node"
 #: Gates about resources that running jobs use up.
 _FILLED = frozenset({"cores", "ram", "disk", "gpu"})
+_GPU_SOFTWARE = frozenset({"compute_capability", "cuda", "driver"})
 _NAMED_MAX = 2
 #: Reasons of a named host given in one sentence.
 _REASONS_MAX = 2
@@ -119,7 +120,8 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
     sentence = _sentence(fleet, shape, explanation, verdicts=verdicts)
-    return replace(explanation, sentence=f"{sentence}{_describe_offers(fleet, shape, verdicts.rows)}")
+    more = _describe_offers(fleet, shape, verdicts.rows), _gpu_software(fleet, shape, verdicts)
+    return replace(explanation, sentence="".join((sentence, *more)))
 
 
 def _describe_offers(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> str:
@@ -251,6 +253,18 @@ def _reason(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts)
         who = "it could run this" if why.nodes == 1 else f"{pluralize(why.able, 'node')} could run it"
         return f"{blame}; {who} once {_once(culprits[0].gate, able) or 'free'}"
     return blame
+
+
+def _gpu_software(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> str:
+    """` 5 of 12 GPU nodes have CUDA >=12.4.` for each condition on drivers and cards that only some meet."""
+    cards = fleet.table.cards[verdicts.rows] > 0
+    total, parts = int(np.count_nonzero(cards)), []
+    for gate in _GPU_SOFTWARE & verdicts.now.keys() if total else ():
+        count = int(np.count_nonzero(cards & verdicts.now[gate]))
+        if count < total:
+            verb = "has" if count == 1 else "have"
+            parts.append(f" {count} of {pluralize(total, 'GPU node')} {verb} {gate_messages.need(gate, shape)}.")
+    return "".join(sorted(parts))
 
 
 def _named_host(verdicts: Verdicts) -> int | None:

@@ -14,6 +14,7 @@ from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.money.money import format_credits, round_up
+from computepool.core.placement.gpu_messages import GPU_WORDS
 from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
@@ -177,6 +178,9 @@ def describe(needs: Requirements) -> str:
     optional = {
         "gpu": cards_needed(needs),
         "tier": needs.tiers,
+        "compute_capability": needs.compute_capability,
+        "cuda": needs.cuda,
+        "driver": needs.driver,
         "region": needs.regions,
         "tags": needs.tags,
         "excluded_tags": needs.exclude_tags,
@@ -384,6 +388,7 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
         lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
     ),
+    **{gate: GateMessages(*words) for gate, words in GPU_WORDS.items()},
     "region": GateMessages(
         lambda s: f"region {any_of(s.requirements.regions)}",
         lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",

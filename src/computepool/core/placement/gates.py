@@ -25,6 +25,7 @@ from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
 from computepool.core.resources import PACKAGES, Requirements, Shape
 from computepool.core.trust.tiers import region_of
+from computepool.core.versions import Conditions, meets
 
 Test = Callable[[Fleet, Shape, Rows], Mask | None]
 
@@ -81,8 +82,8 @@ def _cards(fleet: Fleet, shape: Shape, rows: Rows, *, idle: bool) -> Mask | None
         mask = np.zeros_like(table.live[rows])
     else:
         mask = ranked[count - 1][rows] >= needs.vram_mb
-    if needs.tiers:
-        # The columns count all cards of a node, but only cards of the required tiers may count.
+    if needs.tiers or needs.compute_capability:
+        # The columns count all cards of a node, but only those with the required properties may count.
         for position, row in _mixed_nodes(fleet, rows):
             mask[position] = fleet.node_at(row).pick_cards(needs, idle=idle) is not None
     return mask
@@ -94,6 +95,19 @@ def _tier(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if mask is not None:
         for position, row in _mixed_nodes(fleet, rows):
             mask[position] = any(card.tier in tiers for card in fleet.node_at(row).cards)
+    return mask
+
+
+def _compute_capability(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    least = shape.requirements.compute_capability
+    return fleet.table.compute_capability[rows] >= least if least else None
+
+
+def _version(fleet: Fleet, shape: Shape, rows: Rows, *, column: str) -> Mask | None:
+    conditions: Conditions = getattr(shape.requirements, column)
+    if not conditions:
+        return None
+    mask: Mask = meets(getattr(fleet.table, column)[rows], conditions)
     return mask
 
 
@@ -314,6 +328,9 @@ GATES: tuple[Gate, ...] = (
     Gate("disk", idle=_enough("disk_total", "disk_mb"), now=_enough("disk_free", "disk_mb")),
     Gate("gpu", idle=partial(_cards, idle=True), now=partial(_cards, idle=False)),
     Gate("tier", idle=_tier),
+    Gate("compute_capability", idle=_compute_capability),
+    Gate("cuda", idle=partial(_version, column="cuda")),
+    Gate("driver", idle=partial(_version, column="driver")),
     Gate("region", idle=_region),
     Gate("tags", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.tags, rows)),
     Gate(
@@ -462,7 +479,7 @@ def _match_nodes(fleet: Fleet, chosen: list[int], rows: Rows) -> Mask:
 
 
 def _mixed_nodes(fleet: Fleet, rows: Rows) -> list[tuple[int, int]]:
-    """(position in the mask, row) of the live nodes whose cards differ in tier. Such nodes are rare."""
+    """(position in the mask, row) of the live nodes whose cards differ in tier or compute capability. Such nodes are rare."""
     positions = np.flatnonzero(fleet.table.mixed[rows] & fleet.table.live[rows])
     if isinstance(rows, slice):
         return [(position, position + (rows.start or 0)) for position in positions.tolist()]

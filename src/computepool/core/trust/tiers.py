@@ -106,7 +106,7 @@ _REGION_ALIASES: dict[str, str] = {
 #: Families of tiers: few enough to distinguish on a map.
 _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"cpu(-.*)?", "processor"),
-    (r"[ghb]+\d{2,3}|[alptvk]\d{1,3}s?|mi\d+[ax]?", "data centre card"),
+    (r"([ghb]+\d{2,3}|[alptvk]\d{1,3}s?|mi\d+[ax]?)(-mig)?", "data centre card"),
     (r"rtx-pro-.*|rtx-\d+-ada|rtx-a\d+|quadro-.*", "workstation card"),
     (r"(rtx|gtx|titan|rx|arc)-.*", "desktop card"),
 )
@@ -123,7 +123,8 @@ def tier_of(gpu_name: str) -> str:
         return CPU_TIER
     for pattern, tier in _COMPILED:
         if match := pattern.search(words):
-            return match.expand(tier)
+            # A MIG device is a slice of a card: unknown until it is measured, and of the card's family.
+            return match.expand(tier) + ("-mig" if "mig" in words.split() else "")
     return UNKNOWN_GPU_TIER
 
 

@@ -17,6 +17,7 @@ from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
+from computepool.core.versions import CONDITION_CHARS_MAX, conditions_of, number_of
 from computepool.protocol.base import (
     LIST_MAX,
     Count,
@@ -80,6 +81,21 @@ def _check_level(text: str) -> str:
     return text
 
 
+def _check_conditions(text: str) -> str:
+    conditions_of(text)
+    return text
+
+
+def _check_capability(text: str) -> str:
+    if not number_of(text):
+        raise ValueError(f"{text!a} is not a compute capability, such as 8.0")
+    return text
+
+
+VersionConditions = Annotated[
+    str, Field(max_length=CONDITION_CHARS_MAX, examples=[">=12.4"]), AfterValidator(_check_conditions)
+]
+CapabilityText = Annotated[str, Field(max_length=16, examples=["8.0"]), AfterValidator(_check_capability)]
 LevelName = Annotated[str, AfterValidator(_check_level)]
 
 
@@ -99,6 +115,9 @@ class Needs(Request):
     disk_mb: Megabytes = 256
     gpus: int = Field(default=0, ge=0, le=64)
     vram_mb: Megabytes = 0
+    compute_capability: CapabilityText | None = None  #: the least, of each GPU
+    driver: VersionConditions | None = None  #: on the NVIDIA driver
+    cuda: VersionConditions | None = None  #: on the newest CUDA that the driver runs
     tiers: list[Tag] = Field(default=[], max_length=64)
     regions: list[Region] = Field(default=[], max_length=64)
     tags: list[Tag] = Field(default=[], max_length=64)
@@ -127,8 +146,11 @@ class Needs(Request):
             ram_mb=DEFAULT_RAM_MB if self.ram_mb is None else self.ram_mb,
             ram_by_cores=self.ram_mb is None,
             disk_mb=self.disk_mb,
-            gpus=max(self.gpus, 1 if self.vram_mb else 0),
+            gpus=max(self.gpus, 1 if self.vram_mb or self.compute_capability or self.driver or self.cuda else 0),
             vram_mb=self.vram_mb,
+            compute_capability=number_of(self.compute_capability or ""),
+            driver=conditions_of(self.driver or ""),
+            cuda=conditions_of(self.cuda or ""),
             tiers=frozenset(tier.lower() for tier in self.tiers),
             regions=frozenset(region_of(region) for region in self.regions),
             tags=frozenset(self.tags),

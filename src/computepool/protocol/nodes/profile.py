@@ -10,6 +10,7 @@ from computepool.core.isolation import Level
 from computepool.core.plaintext import is_plain
 from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProfile
 from computepool.core.trust.tiers import region_of, tier_of
+from computepool.core.versions import number_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
 from computepool.protocol.jobs.jobs import MBPS_MAX, LevelName
 from computepool.protocol.nodes.software import OffersSoftware
@@ -17,6 +18,8 @@ from computepool.protocol.nodes.software import OffersSoftware
 PYTHONS_MAX = 32  #: minor versions that a node may download
 MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
 
+#: Up to three numbers, or empty.
+Version = Annotated[str, StringConstraints(pattern=r"^([0-9]{1,5}(\.[0-9]{1,5}){0,2})?$")]
 PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 
 
@@ -24,6 +27,7 @@ class GpuModel(Request):
     name: Name
     tier: Tag
     vram_mb: Count
+    compute_capability: Version = ""  #: of NVIDIA cards, such as 9.0
 
     @property
     def claim(self) -> str:
@@ -66,6 +70,8 @@ class Profile(OffersSoftware):
     #: account ids whose jobs may run without a sandbox; "*" for all
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
+    driver: Version = ""  #: of its NVIDIA cards
+    cuda: Version = ""  #: the newest that this driver runs
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
     #: megabits per second, measured from the hub and to it; 0: unknown
     down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
@@ -87,7 +93,15 @@ class Profile(OffersSoftware):
             cpu_milli=round(self.cores * 1000),
             ram_mb=self.ram_mb,
             disk_mb=self.disk_mb,
-            gpus=tuple(Gpu(name=gpu.name, tier=gpu.claim, vram_mb=gpu.vram_mb) for gpu in self.gpus),
+            gpus=tuple(
+                Gpu(
+                    name=gpu.name,
+                    tier=gpu.claim,
+                    vram_mb=gpu.vram_mb,
+                    compute_capability=number_of(gpu.compute_capability),
+                )
+                for gpu in self.gpus
+            ),
         )
 
     def node_profile(self, *, node_id: str, owner: str) -> NodeProfile:
@@ -105,6 +119,8 @@ class Profile(OffersSoftware):
             level=Level.parse(self.isolation),
             trusted=frozenset(self.trusted),
             url=self.url,
+            driver=number_of(self.driver),
+            cuda=number_of(self.cuda),
             lends_gpus=self.lends_gpus,
             network=self.network,
             environments=tuple(found.environment() for found in self.environments),

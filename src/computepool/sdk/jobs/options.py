@@ -35,6 +35,9 @@ class JobOptions(TypedDict, total=False):
     disk: Size
     gpus: int
     vram: Size  #: per GPU; implies one GPU
+    compute_capability: str  #: the least of each GPU, such as "8.0"; implies one GPU, as the next two
+    driver: str  #: condition on the NVIDIA driver, such as ">=550"
+    cuda: str  #: condition on the newest CUDA that the driver runs, such as ">=12.4"
     tier: Words  #: any of these
     region: Words  #: any of these
     tags: Words  #: all of these
@@ -129,11 +132,15 @@ def with_type_defaults(options: JobOptions) -> Mapping[str, Any]:
     return {**defaults, **options, "labels": labels}
 
 
+_SAME_IN_NEEDS = (
+    *("cores", "gpus", "compute_capability", "driver", "cuda"),
+    *("host", "mesh_version", "isolation", "offered_only", "require", "prefer"),
+)
+
+
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     plain = with_type_defaults(options)
-    fields = needs_of(
-        plain, ("cores", "gpus", "host", "mesh_version", "isolation", "offered_only", "require", "prefer")
-    )
+    fields = needs_of(plain, _SAME_IN_NEEDS)
     if "properties" in plain:
         fields["properties"] = dict(plain["properties"])
     return validate(Needs, python=python, **fields)

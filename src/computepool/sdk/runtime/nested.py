@@ -301,7 +301,7 @@ def _pickle(thing: Any) -> str:
 
 # options, as for `pool.submit` outside of jobs
 
-_SAME_NEEDS = ("cores", "gpus", "host", "isolation", "require", "prefer")
+_SAME_NEEDS = (*("cores", "gpus", "compute_capability", "driver", "cuda"), *("host", "isolation", "require", "prefer"))
 _SAME_SPEC = ("env", "allow_pickle", "checkpoints", "children")
 _SPEC_LISTS = ("dependencies", "net", "labels")
 _SAME_TERMS = ("retries", "priority", "verify", "confidence", "when")
