@@ -71,6 +71,7 @@ class NodeProfile:
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
+    gangs: bool = False  #: its sandbox can join a network of the members of a gang
 
     def names(self) -> set[str]:
         """The words by which jobs may name it: id, name, URL, and the URL with the name in place of the address."""
@@ -107,6 +108,8 @@ class Requirements:
     minutes: int = 0  #: its time limit
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
+    #: a gang: the job runs on this many nodes of one owner (or of its mesh) at once, with these requirements on each
+    nodes: int = 1
 
     def ram_on(self, capacity: Capacity) -> int:
         """The MB that the job reserves on a node. The shares of all cores add up to the node's memory, so jobs that do not

@@ -43,6 +43,7 @@ class Table:
         self.trusts_everyone = np.zeros(rows, np.bool_)
         self.lends_gpus = np.zeros(rows, np.bool_)  # to other accounts
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
+        self.gangs = np.zeros(rows, np.bool_)  # its jobs can join a gang's network
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything
         self.reliability = np.zeros(rows, np.float32)
         self.newcomer = np.zeros(rows, np.bool_)  # one external job at a time

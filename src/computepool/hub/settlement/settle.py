@@ -197,6 +197,7 @@ class _Settling:
             is_own=attempt.owner_id == job.account_id,
             before_start=attempt.leased_at_ms < self.tx.snapshot.started_at_ms,
             resumed=bool(attempt.covered_ms or attempt.spent),
+            in_gang=job.gang is not None,
             can_move=job.checkpoint_no == attempt.number and case.report.move_to is not None,
         )
 

@@ -32,6 +32,7 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
+from computepool.protocol.jobs.gangs import NODES_MAX, GangMember
 from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
 from computepool.protocol.jobs.spec_rules import check_spec
 
@@ -119,12 +120,15 @@ NetTargets = Annotated[
 ]
 
 
-def requirements_of(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
+def requirements_of(
+    needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float, nodes: int = 1
+) -> Requirements:
     return replace(
         needs.requirements(),
         network=bool(net),
         labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
+        nodes=nodes,
     )
 
 
@@ -162,6 +166,8 @@ class JobSpec(Request):
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
+    #: A gang: it runs on this many nodes of one owner, or of its mesh, at once, with a rank on each.
+    nodes: int = Field(default=1, ge=1, le=NODES_MAX)
 
     @property
     def saves(self) -> bool:
@@ -179,7 +185,7 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s, nodes=self.nodes)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""
@@ -376,6 +382,7 @@ class JobDetail(JobView):
     pinned: str = ""  #: the host on which it asked to continue
     moves: int = 0
     children: list[str] = []  #: the first of the jobs that it submitted
+    gang: list[GangMember] = []  #: all ranks of a job on several nodes, of which this job is one
 
 
 class JobResult(Reply):
@@ -470,6 +477,7 @@ class PreviewRequest(Request):
     net: NetTargets = []
     labels: list[Tag] = Field(default=[], max_length=32)
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
+    nodes: int = Field(default=1, ge=1, le=NODES_MAX)
     limit: int = Field(default=100, ge=1, le=1000)
 
 

@@ -29,6 +29,7 @@ from computepool.protocol.base import (
     Tag,
     empty_list,
 )
+from computepool.protocol.jobs.gangs import GangGrant
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
@@ -98,6 +99,7 @@ class Profile(Request):
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
+    gangs: bool = False  #: its jobs can join the network of a gang
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -135,6 +137,7 @@ class Profile(Request):
             url=self.url,
             lends_gpus=self.lends_gpus,
             network=self.network,
+            gangs=self.gangs,
         )
 
 
@@ -247,6 +250,7 @@ class Grant(Reply):
     paid_ms: Lasts | None = None  #: how long the money lasts; then the job is stopped
     left_ms: Lasts | None = None  #: the rest of its time limit, if earlier attempts of this run used a part
     checkpoint: list[OutputRef] | None = None  #: the files to resume from
+    gang: GangGrant | None = None  #: of a member of a gang
 
     def digest(self) -> str:
         """Covers everything that the node acts on; bound by the job token."""
@@ -256,6 +260,7 @@ class Grant(Reply):
             str(self.price), str(self.paid_ms),
             *(() if self.left_ms is None else (str(self.left_ms),)),
             *(f"{file.name}={file.digest}" for file in self.checkpoint or ()),
+            *(() if self.gang is None else (self.gang.text(),)),
         )  # fmt: skip
 
 
