@@ -7,7 +7,7 @@ import contextlib
 import errno
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from computepool.agent.execution.load import Load, UnsentLoads
 from computepool.agent.execution.logs import CheckpointLine, LogBuffer
 from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
+from computepool.agent.network.gang_link import GangLink
 from computepool.agent.sandbox.base import ProcessUsage, Status
 from computepool.agent.sandbox.scratch import OPEN_FOLDER, open_descriptor
 from computepool.agent.sandbox.supervise import Process
@@ -77,6 +78,8 @@ class Attempt:
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
+    gang: GangLink | None = None  #: of a member of a gang, while it runs
+    waited_s: float = 0.0  #: for the other members of its gang
     workdir: Path | None = None  #: a worker's folder serves many attempts
     checkpoints: CheckpointState | None = None  #: of a job that uses them
     calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
@@ -102,7 +105,8 @@ class Attempt:
 
     @property
     def worker_key(self) -> WorkerKey:
-        return self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        return key if self.grant.gang is None else replace(key, gang=self.id)
 
     @property
     def allowed_s(self) -> float:
@@ -116,6 +120,12 @@ class Attempt:
         left_ms = self.grant.left_ms
         return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
 
+    def add_wait(self, result: AttemptResult) -> None:
+        """The node was reserved while the member waited for others, so this counts as run time, within what is paid."""
+        if self.waited_s:
+            total_ms = result.ran_ms + round(self.waited_s * 1000)
+            result.ran_ms = max(result.ran_ms, min(total_ms, round(self.allowed_s * 1000)))
+
     @property
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
@@ -123,6 +133,8 @@ class Attempt:
     def total_usage(self, used: ProcessUsage) -> Usage:
         """What the sandbox measured, plus GPU time and network traffic."""
         received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
+        if self.gang is not None:
+            received, sent = received + self.gang.received, sent + self.gang.sent
         return Usage(
             wall_ms=used.wall_ms,
             cpu_ms=used.cpu_ms,

@@ -17,6 +17,7 @@ from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
+from computepool.agent.network.gang_link import HOSTS, GangLink
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
@@ -109,6 +110,7 @@ class JobEnvironment:
         cpu_ids: tuple[int, ...] = (),
         saves: bool = True,
         leased: bool = False,
+        gang: GangLink | None = None,
     ) -> SandboxPolicy:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
@@ -117,6 +119,8 @@ class JobEnvironment:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
+        if gang is not None:
+            mounts[gang.hosts] = HOSTS
         plain = SandboxPolicy(mounts=mounts)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
@@ -133,6 +137,7 @@ class JobEnvironment:
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
             **python,
             **env,
+            **({} if gang is None else gang.env()),
         }
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
@@ -150,6 +155,7 @@ class JobEnvironment:
             fds=fds or {},
             gpus=tuple(nodes),
             has_proxy=proxy is not None,
+            hold=None if gang is None else gang.hold,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )

@@ -37,6 +37,7 @@ class WorkerKey:
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
     python: str = ""  #: as in PreparedSpec
+    gang: str = ""  #: the attempt of a gang's member, which has a worker of its own
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

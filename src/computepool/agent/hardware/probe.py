@@ -16,6 +16,7 @@ import psutil
 from computepool.agent.config import MIB, AgentConfig
 from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.hardware.gpus import DetectedCard, find_cards
+from computepool.agent.network.gang_link import can_join
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
 
@@ -73,6 +74,7 @@ def profile(
         trusted=list(config.trusted),
         url=config.url,
         network=config.network,
+        gangs=level is Level.NAMESPACE and can_join(),
         version=version,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
     )

@@ -13,6 +13,8 @@ from computepool.protocol.base import Count, Id, Reply, Request
 NODES_MAX = 250
 #: A packet of the network between the members, as read from and written to a TUN device.
 PACKET_MAX = 65_535
+#: Bytes of packets in one request or reply.
+BATCH_MAX = 1024 * 1024
 #: Where a member can be reached directly, as ADDRESS:PORT.
 LanAddress = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:\[\]]{3,60}$")]
 
