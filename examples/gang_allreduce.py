@@ -4,7 +4,8 @@
 Every member has a vector; at the end, each has the sum of all. In a ring, each member talks to its two neighbours only, and
 sends about twice its vector, however many members there are.
 
-    pool submit examples/gang_allreduce.py --nodes 3 --wait -- 100000
+Run:  pool submit examples/gang_allreduce.py --wait
+      with --nodes 3, where three nodes of one owner, or of a mesh, are free
 """
 
 from __future__ import annotations

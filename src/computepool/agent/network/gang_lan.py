@@ -62,6 +62,7 @@ class LanLinks:
     link: GangLink
     name: bytes
     secret: bytes
+    reaches_all: bool  #: every other member listens, too
     open: dict[int, _Link] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -93,6 +94,7 @@ class GangLan:
         self._server: asyncio.Server | None = None
         self._members: dict[tuple[bytes, int], LanLinks] = {}
         self._joined: dict[tuple[bytes, int], asyncio.Event] = {}  #: members that others have called already
+        self._serving: set[asyncio.Task[None]] = set()
         self._accepting = 0
         self.address: str | None = None  #: for the other members; None while it does not listen
 
@@ -109,6 +111,8 @@ class GangLan:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        for task in list(self._serving):
+            task.cancel()
 
     def join(self, link: GangLink, reply: BarrierReply) -> LanLinks | None:
         """Connect to the members of lower ranks that can be reached directly; those of higher ranks connect to this one."""
@@ -119,7 +123,9 @@ class GangLan:
         if len(secret) != _NONCE_BYTES:
             return None
         name = hashlib.sha256(b"computepool gang" + secret).digest()
-        links = self._members[name, link.rank] = LanLinks(self, link, name, secret)
+        links = self._members[name, link.rank] = LanLinks(
+            self, link, name, secret, all(peer.lan for peer in reply.peers)
+        )
         if (arrived := self._joined.get((name, link.rank))) is not None:
             arrived.set()
         for peer in reply.peers:
@@ -151,7 +157,13 @@ class GangLan:
                     raise
             await self._carry(links, rank, streams, keys=(b"to called", b"to caller"), talk=talk)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine itself: asyncio logs the cancellation of one.
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._accepting >= self._limits.gang_lan_accepting_max:
             writer.transport.abort()
             return

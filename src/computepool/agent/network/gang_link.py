@@ -73,6 +73,7 @@ class GangLink:
         self._reading = False
         self._tasks: list[asyncio.Task[None]] = []
         self._links: LanLinks | None = None
+        self._relayed = True  #: the hub passes packets on
         self._make_folder()
 
     def _make_folder(self) -> None:
@@ -220,7 +221,7 @@ class GangLink:
             if ranks is None or ranks[0] != self.rank:
                 continue
             self.sent += len(packet)
-            if self._links is not None and self._links.send(ranks[1], packet):
+            if (self._links is not None and self._links.send(ranks[1], packet)) or not self._relayed:
                 continue
             self._outgoing.append(packet)
             self._waiting += len(packet) + 2
@@ -254,15 +255,24 @@ class GangLink:
                 for packet in gang_network.unframe(data):
                     self.deliver(packet)
 
+    def _end_relay(self, error: ComputePoolError) -> None:
+        """The hub passes on no more. Unless all members can be reached directly, the program learns it from its network."""
+        if not self._relayed:
+            return
+        self._relayed = False
+        if self._links is not None and self._links.reaches_all:
+            return
+        self.note(f"The network between the nodes of this job has ended. {error.detail}")
+        self._close_device()
+
     async def _retry(self, call: Callable[[], object]) -> bytes:
         backoff = self.node.client.backoff()
         while True:
             try:
                 result: bytes = await call()  # type: ignore[misc]
             except (Conflict, TooLarge) as error:
-                self.note(f"The network between the members has ended: {error.detail}")
-                self._close_device()
-                await asyncio.Event().wait()
+                self._end_relay(error)
+                return b""
             except ComputePoolError as error:
                 await asyncio.sleep(min(self.node.limits.gang_retry_s, backoff.delay_s(error)))
             else:

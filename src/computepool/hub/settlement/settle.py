@@ -249,10 +249,12 @@ class _Settling:
     def _new_columns(self, case: _Case, state: AttemptState, digest: str) -> dict[str, Any]:
         report, attempt = case.report, case.attempt
         finished = max(attempt.leased_at_ms, self.tx.now_ms - report.ended_ago_ms)
+        # A node that stopped it because the hub said so does not know why.
+        told = attempt.state == AttemptState.CANCELLED and report.outcome is Outcome.CANCELLED
         return {
             "attempt": attempt.id,
             "new_state": state.value,
-            "new_reason": report.reason.value,
+            "new_reason": attempt.reason if told else report.reason.value,
             "new_report_digest": digest,
             "new_exit_code": report.exit_code,
             "new_error": report.error,
