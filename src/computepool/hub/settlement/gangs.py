@@ -8,6 +8,7 @@ from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Re
 from computepool.hub.jobs import attempt_rows, gang_rows, rows as job_rows, transitions
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx, job_event
+from computepool.protocol.base import TEXT_MAX
 
 _LOST_LATE = "Another of its nodes was lost after a part of its members had finished."
 
@@ -54,12 +55,13 @@ def _begin_again(tx: JobTx, members: Sequence[JobRow], *, with_: JobRow) -> None
 
 def _end(tx: JobTx, members: Sequence[JobRow], *, after: JobRow) -> None:
     state = JobState(after.state)
-    reason = Reason(after.reason)
+    reason, details = Reason(after.reason), {}
     if state is JobState.FAILED:
         state, reason = JobState.CANCELLED, Reason.GANG_MEMBER_FAILED
+        details["error"] = f"Rank {after.item} ({after.id}) failed: {after.error or after.reason}"[:TEXT_MAX]
     for member in members:
         _stop(tx, member, Reason.GANG_MEMBER_FAILED)
-        transitions.finish(tx, member, state, actor="hub", reason=reason)
+        transitions.finish(tx, member, state, actor="hub", reason=reason, **details)
 
 
 def _stop(tx: JobTx, member: JobRow, reason: Reason) -> None:
