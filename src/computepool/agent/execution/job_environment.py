@@ -123,14 +123,13 @@ class JobEnvironment:
             mounts[gang.hosts] = HOSTS
         plain = SandboxPolicy(mounts=mounts)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
-        checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
             "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            **(checkpoints if saves else {}),
+            **(_checkpoint_folders(home) if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # By default, libraries start a thread for each processor of the machine.
@@ -167,6 +166,10 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
+
+
+def _checkpoint_folders(home: str) -> dict[str, str]:
+    return {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
 
 
 def _inside_package(cache_dir: Path) -> Path:

@@ -109,7 +109,7 @@ class Backlog:
             search = searches.get(buckets)
             if search is None:
                 expected = min(limit - len(taken), buckets.count, EXPECTED_MAX)
-                search = searches[buckets] = _search(fleet, buckets.shape, expected, explorer)
+                search = searches[buckets] = _search(fleet, buckets.shape, expected, explorer=explorer)
             if placement := search.place():
                 taken.append((self._take(bucket), placement))
             else:
@@ -205,7 +205,7 @@ class Backlog:
             self._queue.unpark(oldest)
 
 
-def _search(fleet: Fleet, shape: Shape, expected: int, explorer: Explorer | None) -> Search | GangSearch:
+def _search(fleet: Fleet, shape: Shape, expected: int, *, explorer: Explorer | None) -> Search | GangSearch:
     if shape.requirements.nodes > 1:
         return GangSearch(fleet, shape)
     return Search(fleet, shape, expected, explorer=explorer)

@@ -15,7 +15,7 @@ from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.jobs.rows import IS_PLACEABLE
 
 
-class Member(
+class GangJob(
     TypedRow, of=(jobs, nodes.c.name.label("node_name")), joined=jobs.outerjoin(nodes, nodes.c.id == jobs.c.node_id)
 ):
     id: str
@@ -34,8 +34,8 @@ def member_ids(connection: Connection, gangs: Sequence[str]) -> dict[str, list[s
     return found
 
 
-def members(connection: Connection, gang: str) -> list[Member]:
-    return Member.fetch(connection, IS_MEMBER, jobs.c.gang == gang, order=jobs.c.item)
+def members(connection: Connection, gang: str) -> list[GangJob]:
+    return GangJob.fetch(connection, IS_MEMBER, jobs.c.gang == gang, order=jobs.c.item)
 
 
 def whole(tx: Tx, gangs: Mapping[str, Sequence[str]]) -> set[str]:

@@ -250,11 +250,11 @@ class _Settling:
         report, attempt = case.report, case.attempt
         finished = max(attempt.leased_at_ms, self.tx.now_ms - report.ended_ago_ms)
         # A node that stopped it because the hub said so does not know why.
-        told = attempt.state == AttemptState.CANCELLED and report.outcome is Outcome.CANCELLED
+        was_stopped = attempt.state == AttemptState.CANCELLED and report.outcome is Outcome.CANCELLED
         return {
             "attempt": attempt.id,
             "new_state": state.value,
-            "new_reason": attempt.reason if told else report.reason.value,
+            "new_reason": attempt.reason if was_stopped else report.reason.value,
             "new_report_digest": digest,
             "new_exit_code": report.exit_code,
             "new_error": report.error,

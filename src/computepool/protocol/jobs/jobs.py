@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from computepool.core.isolation import Level
-from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason
+from computepool.core.jobs.lifecycle import CALLED, JobKind
 from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
@@ -24,7 +24,6 @@ from computepool.protocol.base import (
     Micro,
     Name,
     NewName,
-    Page,
     PositiveMicro,
     Region,
     Reply,
@@ -32,7 +31,7 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
-from computepool.protocol.jobs.gangs import NODES_MAX, GangMember
+from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
 from computepool.protocol.jobs.spec_rules import check_spec
 
@@ -277,213 +276,6 @@ class SubmitReply(Reply):
     verify: str = "none"  #: how their results are checked
     own_node: bool = False  #: one of your own nodes could run them for free
     warning: str = ""  #: why no connected node can run them, as a sentence; they wait in the queue
-
-
-class Usage(Reply):
-    """Measured by the node for one attempt."""
-
-    wall_ms: int = 0
-    cpu_ms: int = 0
-    peak_rss_mb: int = 0
-    gpu_ms: int = 0
-    net_in_bytes: int = 0  #: through the node's proxy, for jobs that list hosts
-    net_out_bytes: int = 0
-
-
-class OutputFile(Reply):
-    name: str
-    digest: str
-    size: int
-
-
-class AttemptView(Reply):
-    id: str
-    number: int
-    node_id: str
-    node_name: str
-    state: str
-    reason: str
-    leased_at_ms: int
-    started_at_ms: int | None = None
-    finished_at_ms: int | None = None
-    exit_code: int | None = None
-    error: str | None = None
-    usage: Usage | None = None
-    price: int = 0  #: microcredits per hour, agreed when it was placed
-    billed_ms: int | None = None
-    charge: int | None = None  #: paid for it
-    resumed: int | None = None  #: the attempt whose checkpoint it resumed from
-
-
-class JobView(Reply):
-    id: str
-    name: str
-    kind: JobKind
-    state: JobState
-    reason: Reason
-    status: str  #: a sentence for people
-    account_id: str
-    account_name: str | None = None  #: in lists, for administrators
-    group_id: str | None = None
-    key: str | None = None
-    item: int = 0
-    priority: int
-    retries: int
-    node_id: str | None = None
-    node_name: str | None = None
-    created_at_ms: int
-    queued_at_ms: int
-    started_at_ms: int | None = None
-    finished_at_ms: int | None = None
-    exit_code: int | None = None
-    error: str | None = None
-    progress: float | None = None  #: from 0 to 1, as reported by the job itself
-    attempts: int = 0
-    can_cancel: bool = False
-    can_resubmit: bool = False  #: you may submit it again (POST /jobs/{job_id}/resubmit)
-    max_price: int = 0  #: the most that it may cost, in microcredits per hour
-    hold: int = 0  #: set aside at submission
-    charge: int | None = None  #: its cost; null until it is finished
-    verify: str = "none"  #: how its result is checked
-    compare: str = "exact"  #: how results are compared: exact, tolerance:REL,ABS or function
-    #: why its result is accepted: unchecked, own, confirmed, alone or varies; or refuted, if it is wrong
-    verdict: str | None = None
-    taken_back: int | None = None  #: the part of the charge returned because the result was proven wrong later
-    parent_id: str | None = None  #: the job that submitted it while it ran
-
-
-class CorrectedResult(Reply):
-    """The result of two other owners' nodes, if the accepted result is wrong."""
-
-    result: str | None = None
-    result_artifact: str | None = None
-    outputs: list[OutputFile] = []
-
-
-class CheckpointView(Reply):
-    """The checkpoint from which an unfinished job resumes if it must start again."""
-
-    attempt: int  #: the attempt that made it
-    at_ms: int
-    progress: float | None = None
-    files: int
-    size: int
-    covered_ms: int  #: the part of the job's time limit that it took
-
-
-class JobDetail(JobView):
-    spec: JobSpec
-    after: list[str] = []
-    tries: list[AttemptView] = []
-    outputs: list[OutputFile] = []
-    corrected: CorrectedResult | None = None  #: only if the verdict is refuted
-    checkpoint: CheckpointView | None = None
-    dropped_at_ms: int | None = None  #: when its arguments, result and output were deleted
-    pinned: str = ""  #: the host on which it asked to continue
-    moves: int = 0
-    children: list[str] = []  #: the first of the jobs that it submitted
-    gang: list[GangMember] = []  #: all ranks of a job on several nodes, of which this job is one
-
-
-class JobResult(Reply):
-    """A finished job in a stream of results."""
-
-    seq: int
-    job_id: str
-    key: str | None = None
-    item: int = 0
-    state: JobState
-    reason: Reason
-    exit_code: int | None = None
-    error: str | None = None
-    result: str | None = None  #: an encoded value (see values.py), or null
-    result_artifact: str | None = None
-    dropped: bool = False  #: its result is no longer kept
-    outputs: list[OutputFile] = []
-    bundled: int = 1  #: items that count here; items that were submitted again count in their new jobs
-    carried: int | None = None  #: answers in its result, one per item; null: as `bundled`
-    ran_ms: int | None = None  #: duration of the accepted run, as reported by its node
-
-
-class JobPage(Page):
-    """A page without jobs but with a `next` means that none was found so far, and the search can continue."""
-
-    jobs: list[JobView]
-    searched_to_ms: int | None = None  #: how far back was searched; null: to the beginning
-
-
-class LogChunk(Reply):
-    seq: int
-    attempt_id: str
-    stream: str  #: stdout or stderr
-    text: str
-
-
-class LogPage(Reply):
-    chunks: list[LogChunk]
-    cursor: int
-    ended: bool  #: the job is finished and everything was delivered
-    #: For a successful program: whether its standard output is here as its run reported it; false: some of it is missing, or
-    #: it was not compared. Null: nothing was reported.
-    complete: bool | None = None
-
-
-class GateView(Reply):
-    """One hard gate: the nodes that fail it, and those that would take the job without it."""
-
-    gate: str
-    need: str
-    failing: int
-    failing_even_if_idle: int
-    passing_without: int
-
-
-class ChangeView(Reply):
-    """A change to the job's requirements that would let it start now."""
-
-    change: str
-    nodes: int
-
-
-class NodeVerdictView(Reply):
-    node_id: str
-    name: str
-    ok: bool
-    failed: list[str] = []
-    busy: bool = False  #: it could run the job if it were online and idle
-    score: float = 0
-    terms: dict[str, float] = {}
-    tags: list[str] = []
-    mesh_version: str = ""
-
-
-class WhyView(Reply):
-    """Why a job is in its state, with numbers and with changes that would help."""
-
-    job_id: str | None = None
-    state: JobState | None = None
-    reason: str
-    sentence: str
-    nodes: int
-    eligible_now: int
-    unsatisfiable: bool = False
-    ahead: int | None = None  #: approximate number of jobs before it in the queue
-    gates: list[GateView] = []
-    changes: list[ChangeView] = []
-
-
-class PreviewRequest(Request):
-    needs: Needs
-    net: NetTargets = []
-    labels: list[Tag] = Field(default=[], max_length=32)
-    timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
-    nodes: int = Field(default=1, ge=1, le=NODES_MAX)
-    limit: int = Field(default=100, ge=1, le=1000)
-
-
-class PreviewView(Reply):
-    why: WhyView
-    hosts: list[NodeVerdictView]
 
 
 def too_large_result(size: int | None, most: int) -> str:
