@@ -176,6 +176,8 @@ POST   /api/v1/logs                       401  401  401  401  401  401  204  204
 POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/gang 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/gang/packets 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/messages 401  401  401  401  401  401  404  404  401  401  401
 GET    /api/v1/attempts/{attempt_id}/jobs/{job_id}/result 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs/{job_id}/cancel 401  401  401  401  401  401  404  404  401  401  401
