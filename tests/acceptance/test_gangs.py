@@ -77,6 +77,7 @@ def socket_name() -> str:
     return socket.gethostbyname(socket.gethostname())
 
 
+@pytest.mark.soak
 def test_members_in_one_network_need_no_relay(make_pool: MakePool) -> None:
     client = three_nodes(make_pool, lan=True, gang_relay_bytes_max=0).client()
     for rank, text in enumerate(reduced(client, 50_000)):
@@ -106,15 +107,15 @@ def _agent_of(pool: RealPool, node_id: str | None) -> AgentProcess:
     return next(agent for agent in pool.agents if agent.node_id == node_id)
 
 
+@pytest.mark.soak
 def test_members_that_never_meet_go_back_into_the_queue(make_pool: MakePool) -> None:
     """One of them cannot fetch what it needs in time; nobody is at fault."""
     pool = three_nodes(make_pool, gang_start_s=1)
     client = pool.client()
     frozen = pool.agents[0]
-    job_ids = client.jobs.submit(
-        client.options(nodes=3, **SMALL).program(["sleep", "30"]), items=None
-    ).job_ids  # the frozen agent gets its member with the poll that is parked, and does nothing with it
+    # The frozen agent gets its member with the poll that is parked, and does nothing with it.
     frozen.freeze()
+    job_ids = client.jobs.submit(client.options(nodes=3, **SMALL).program(["sleep", "30"])).job_ids
     try:
         wait_until(lambda: client.jobs.get(job_ids[0]).tries, 60, "it is placed")
         wait_until(
@@ -125,5 +126,5 @@ def test_members_that_never_meet_go_back_into_the_queue(make_pool: MakePool) -> 
     finally:
         frozen.thaw()
     wait_until(lambda: client.jobs.get(job_ids[0]).attempts > 1, 60, "it begins again")
-    (client.jobs.cancel(job_ids[2]))
+    client.jobs.cancel(job_ids[2])
     wait_until(lambda: client.jobs.get(job_ids[0]).state is JobState.CANCELLED, 30, "all are cancelled")

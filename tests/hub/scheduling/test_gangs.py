@@ -16,11 +16,11 @@ from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import BOTH, hub_fixture, two_hubs
+from tests.hub.scheduling.test_leases import sweep
 from tests.hub.submitting import body, job, state, submit
 from tests.hub.working import got, me
 
 hub = hub_fixture(on=BOTH)
-pytestmark = pytest.mark.every_case
 
 
 async def owners_nodes(hub: HubDouble, count: int, *, name: str = "pia", **profile: Any) -> list[NodeDouble]:
@@ -47,6 +47,7 @@ def holder(nodes: list[NodeDouble], grant: Grant) -> NodeDouble:
     return next(node for node in nodes if grant.attempt_id in node.holding)
 
 
+@pytest.mark.every_case
 async def test_the_members_run_on_nodes_of_one_owner_with_their_ranks(hub: HubDouble) -> None:
     await owners_nodes(hub, 2, name="ann")
     nodes = await owners_nodes(hub, 3)
@@ -135,9 +136,7 @@ async def _granted(nodes: list[NodeDouble], count: int) -> list[Grant]:
 async def _break(
     hub: HubDouble, node: NodeDouble, grant: Grant, *, how: str, clock: FakeClock, speaking: list[NodeDouble]
 ) -> None:
-    from tests.hub.scheduling.test_leases import sweep
-
-    if how == "exit":
+        if how == "exit":
         await node.report(grant.attempt_id, outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=1)
     elif how == "node_error":
         await node.report(grant.attempt_id, outcome=Outcome.FAILED, reason=Reason.NODE_ERROR, exit_code=None)
@@ -186,6 +185,7 @@ async def test_cancelling_one_member_cancels_all_and_frees_the_money(hub: HubDou
     assert {(row["state"], row["reason"], row["charge"]) for row in rows} == {("cancelled", "cancelled_by_user", 0)}
 
 
+@pytest.mark.every_case
 async def test_a_member_that_is_lost_after_others_have_finished_ends_the_job(hub: HubDouble) -> None:
     nodes = await owners_nodes(hub, 2)
     sam = await hub.account("sam", "submitter")

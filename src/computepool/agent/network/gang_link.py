@@ -103,7 +103,7 @@ class GangLink:
             "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": addresses[0],
             "MASTER_PORT": str(MASTER_PORT),
-            "GLOO_SOCKET_IFNAME": gang_tun.NAME.decode(),
+            **dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), gang_tun.NAME.decode()),
             "COMPUTEPOOL_GANG": json.dumps(about),
         }
 

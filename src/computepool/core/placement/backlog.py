@@ -153,8 +153,9 @@ class Backlog:
         return None if job is None else job.ready_at_ms
 
     def shapes(self) -> dict[Shape, int]:
-        """The number of ready jobs of each shape."""
-        return {shape: found.count for shape, found in self._queue.shapes.items() if found.count}
+        """The number of ready jobs of each shape, with all members of gangs."""
+        found = self._queue.shapes.items()
+        return {shape: known.count * shape.requirements.nodes for shape, known in found if known.count}
 
     def shape_of(self, job_id: str) -> Shape:
         """The shape of a queued or recently taken job. Raises KeyError for other jobs."""
