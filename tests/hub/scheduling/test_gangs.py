@@ -136,7 +136,7 @@ async def _granted(nodes: list[NodeDouble], count: int) -> list[Grant]:
 async def _break(
     hub: HubDouble, node: NodeDouble, grant: Grant, *, how: str, clock: FakeClock, speaking: list[NodeDouble]
 ) -> None:
-        if how == "exit":
+    if how == "exit":
         await node.report(grant.attempt_id, outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=1)
     elif how == "node_error":
         await node.report(grant.attempt_id, outcome=Outcome.FAILED, reason=Reason.NODE_ERROR, exit_code=None)
