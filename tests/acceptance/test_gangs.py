@@ -35,6 +35,34 @@ print("met all", flush=True)
 time.sleep(600 if os.environ["COMPUTEPOOL_ATTEMPT"] == "1" else 0.3 * gang.rank)
 """
 
+#: Numbers go round for some seconds, one after the other.
+GOES_ROUND = """
+import computepool, socket, time
+gang = computepool.gang()
+listener = socket.create_server((gang.address, gang.port))
+while True:
+    try:
+        after = socket.create_connection((gang.addresses[(gang.rank + 1) % gang.size], gang.port), timeout=60)
+        break
+    except OSError:
+        time.sleep(0.1)
+before, _ = listener.accept()
+if gang.rank == 0:
+    after.sendall(b"0\\n")
+lines = before.makefile()
+for line in lines:
+    number = int(line)
+    if gang.rank == 0:
+        print("round", number, flush=True)
+        time.sleep(0.2)
+    if gang.rank == 0 and number == 40:
+        break
+    after.sendall(b"%d\\n" % (number + (gang.rank == 0)))
+    if gang.rank and number == 40:
+        break
+print("went round", flush=True)
+"""
+
 
 def three_nodes(make_pool: MakePool, *, lan: bool = False, **settings: str | float) -> RealPool:
     pool = make_pool(**settings)
@@ -128,3 +156,19 @@ def test_members_that_never_meet_go_back_into_the_queue(make_pool: MakePool) -> 
     wait_until(lambda: client.jobs.get(job_ids[0]).attempts > 1, 60, "it begins again")
     client.jobs.cancel(job_ids[2])
     wait_until(lambda: client.jobs.get(job_ids[0]).state is JobState.CANCELLED, 30, "all are cancelled")
+
+
+@pytest.mark.soak
+def test_members_go_on_after_a_kill_of_the_hub(make_pool: MakePool, tmp_path: Path) -> None:
+    pool = three_nodes(make_pool)
+    client = pool.client()
+    script = tmp_path / "round.py"
+    script.write_text(GOES_ROUND)
+    future = client.run(script, nodes=3, **SMALL, wait=False)
+    ids = members(client, future.job_id)
+    wait_until(lambda: "round 5\n" in logs_of(client, ids[:1])[0], 90, "they have begun")
+    pool.hubs[0].restart()
+    future.result(timeout=120)
+    wait_until(lambda: all(client.jobs.get(job_id).state is JobState.SUCCEEDED for job_id in ids), 60, "all are done")
+    assert [client.jobs.get(job_id).attempts for job_id in ids] == [1, 1, 1]
+    assert all("went round" in text for text in logs_of(client, ids))

@@ -298,8 +298,8 @@ jobs = Table(
     # Set when a check of its result was due and nobody could do it. Its pay is held until then; 0: the pay has matured.
     # NULL: the pay matures with the owner's other earnings.
     Column("held_until_ms", BigInteger),
-    Column("gang", Text),  # the job of its rank 0, if it is one of several that run together
     Column("ttl_ms", BigInteger),  # NULL: it was never requeued, so its time to live is expires - created
+    Column("gang", Text),  # the job of its rank 0, if it is one of several that run together
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
