@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from computepool.agent.context import Node
+from computepool.agent.execution import job_secrets
 from computepool.agent.execution.attempt_result import AttemptResult, CannotStart, failed_result, returned_result
 from computepool.agent.execution.attempts import Attempt, AttemptTable, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
+from computepool.agent.execution.job_secrets import SecretFetcher
 from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
@@ -39,6 +41,7 @@ class Executor:
     processes: ProcessRunner
     functions: FunctionRunner
     _: KW_ONLY
+    secrets: SecretFetcher
     keeper: CheckpointKeeper
     relay: CallRelay
     shipper: LogShipper
@@ -145,6 +148,7 @@ class Executor:
                 if attempt.gang is not None:
                     result = await self._end_together(attempt, attempt.gang, result)
                 await self.relay.end(attempt)
+                job_secrets.mask_result(attempt, result)
                 sealing.close(result, attempt.seal)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
@@ -180,14 +184,14 @@ class Executor:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.result(started=False)
         try:
+            if attempt.spec.spec.has_secrets and attempt.secrets is None:
+                await attempt.prepare(self.secrets.fetch(attempt))
             if attempt.spec.kind in CALLED:
                 result = await self.functions.run(attempt, lane)
             else:
                 result = await self.processes.run(attempt)
-        except Interrupted:
-            return attempt.stop.result(started=False) if attempt.stop else returned_result(Reason.GIVEN_BACK)
-        except NotReady:
-            return returned_result(Reason.GANG_NOT_READY)
+        except (Interrupted, NotReady) as end:
+            return _result_of_interruption(attempt, end)
         except CannotStart as error:
             return failed_result(error.reason, str(error))
         except BadCommand as error:
@@ -290,3 +294,9 @@ class Executor:
                 head.unsent_loads.add(head.load)
                 news = news or head.load.count == FIRST_COMPARABLE
         return news
+
+
+def _result_of_interruption(attempt: Attempt, end: Interrupted | NotReady) -> AttemptResult:
+    if attempt.stop is not None:
+        return attempt.stop.result(started=False)
+    return returned_result(Reason.GANG_NOT_READY if isinstance(end, NotReady) else Reason.GIVEN_BACK)

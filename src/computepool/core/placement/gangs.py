@@ -65,7 +65,9 @@ class GangSearch:
                 first, *others = found
                 return Placement(first.node_id, first.reservation, first.score, first.terms, tuple(others))
         for placement in reversed(found):
-            fleet.undo(placement.node_id, placement.reservation)
+            supply = fleet.supply
+            fleet.release(placement.node_id, placement.reservation)
+            fleet.supply = supply  # nothing was freed that was not free before
         return None
 
 
