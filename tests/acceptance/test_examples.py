@@ -26,6 +26,7 @@ PROMISES = {
     "hello.py": r"Hello from job job_\w+",
     "detached_group.py": r"bundle-a: 9 words, in bundle-a.db",
     "executor.py": r"^\S+ +[0-9a-f]{16}$",
+    "gang_allreduce.py": r"rank 0 of 1: every number is 1",
     "map.py": r"1007 primes below 8000$",
     "pep723.py": r"A terabyte is 1\.0 TB",
     "picture.py": r"\d{3,} bytes, made by job_\w+",

@@ -40,6 +40,9 @@ DAMAGE = {
     "a leased or running job has one live attempt, its newest": (
         "UPDATE attempts SET state = 'running' WHERE id = '{held}-1'"
     ),
+    "all unfinished members of a gang wait, or all are held, with as many attempts": (
+        "UPDATE jobs SET gang = '{waiting}' WHERE id IN ('{waiting}', '{held}')"
+    ),
     "a job's attempt number is that of its newest attempt": ("UPDATE jobs SET attempt_no = 7 WHERE id = '{waiting}'"),
     "an attempt is named after its job and number": ("UPDATE attempts SET number = 9 WHERE id = '{failed}-1'"),
     "an attempt has an end time exactly when it is over": (

@@ -15,9 +15,9 @@ KILL = 0x80000000
 MACHINES = sorted(seccomp.ARCHES)
 
 
-def decide(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
+def decide(machine: str, number: int, *arguments: int, audit: int | None = None, netlink: bool = False) -> int:
     """The filter's answer to a system call."""
-    code = seccomp.program(machine)
+    code = seccomp.program(machine, netlink=netlink)
     program = [struct.unpack_from("=HBBI", code, offset) for offset in range(0, len(code), 8)]
     values = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("<IIQ6Q", number, audit or seccomp.ARCHES[machine].audit, 0, *values)
@@ -81,3 +81,23 @@ def test_dangerous_ioctls_are_refused(machine: str, command: int) -> None:
     denied = command & 0xFFFFFFFF in seccomp.DENIED_IOCTLS.values()
     wanted = refusal(errno.EPERM) if denied else ALLOW
     assert decide(machine, seccomp.ARCHES[machine].ioctl, 1, command) == wanted
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_members_of_gangs_may_ask_for_addresses_and_nothing_else_is_different(machine: str) -> None:
+    arch, netlink, route = seccomp.ARCHES[machine], 16, 0
+    assert decide(machine, arch.socket, netlink, 3, route) == refusal(errno.EAFNOSUPPORT)
+    assert decide(machine, arch.socket, netlink, 3, route, netlink=True) == ALLOW
+    for protocol in range(1, 32):
+        assert decide(machine, arch.socket, netlink, 3, protocol, netlink=True) == refusal(errno.EAFNOSUPPORT)
+    assert decide(machine, arch.socketpair, netlink, 3, route, netlink=True) == refusal(errno.EAFNOSUPPORT)
+    for number in range(600):
+        for family in range(64):
+            if number not in (arch.socket, arch.socketpair):
+                break
+            if family != netlink:
+                same = decide(machine, number, family, 3, 0)
+                assert decide(machine, number, family, 3, 0, netlink=True) == same, (number, family)
+        else:
+            continue
+        assert decide(machine, number, 0, netlink=True) == decide(machine, number, 0), number

@@ -33,6 +33,8 @@ from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.poll_loop import NodeLoop
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.network.egress import Egress
+from computepool.agent.network.gang_lan import GangLan
+from computepool.agent.network.gang_link import GangLinks
 from computepool.agent.owner.control import CLEAR, ControlServer
 from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
@@ -115,6 +117,7 @@ class Agent:
             node, self._job_environment, self._provisions, cache=self._artifacts, folders=self._folders
         )
         self._lane_cpus = self._make_lane_cpus()
+        self._lan = GangLan(node.limits) if config.lan else None
         self._executor = self._make_executor()
         self.benchmark = Benchmark(node, self._job_environment, self._executor, work_dir=config.work_dir)
         self.result_delivery = ResultDelivery(node, config.data_dir)
@@ -154,6 +157,7 @@ class Agent:
         keeper = CheckpointKeeper(node, cache=cache, uploader=uploader, logs=logs, sweeper=sweeper)
         relay = CallRelay(node, sweeper)
         sink = OutputSink(logs, keeper, relay)
+        gangs = GangLinks(node, self._config.work_dir, self._lan)
         processes = ProcessRunner(
             node,
             self._job_environment,
@@ -163,9 +167,10 @@ class Agent:
             keeper=keeper,
             sink=sink,
             folders=self._folders,
+            gangs=gangs,
         )
         functions = FunctionRunner(
-            node, self._pool, cache, uploader=uploader, keeper=keeper, sink=sink, sweeper=sweeper
+            node, self._pool, cache, uploader=uploader, keeper=keeper, sink=sink, sweeper=sweeper, gangs=gangs
         )
         return Executor(
             node,
@@ -214,6 +219,8 @@ class Agent:
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await self._control.start()
+            if self._lan is not None:
+                await self._lan.start()
             done, _ = await asyncio.wait([main, stopping, *helpers], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
                 task.result()
@@ -231,6 +238,8 @@ class Agent:
                 task.cancel()
             await asyncio.gather(main, stopping, *helpers, return_exceptions=True)
             await self._executor.close()
+            if self._lan is not None:
+                self._lan.close()
             self._reporter.spill()
             self._machine.sandbox.close()
             self._fence.close()

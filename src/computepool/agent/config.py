@@ -107,6 +107,13 @@ class AgentLimits:
     net_head_bytes_max: int = 16 * KIB
     net_address_s: float = 600.0  #: between two checks of the addresses from which the hub sees this node
     net_ipv6_site_bits: int = 56  #: providers assign IPv6 blocks of this size to a household
+    # members of gangs
+    gang_device_s: float = 10.0  #: to make a member's network device
+    gang_retry_s: float = 2.0  #: between requests while the hub is away, at most
+    gang_poll_s: float = 20.0  #: how long a request waits for packets, or for the other members
+    gang_lan_connect_s: float = 5.0  #: to connect to another member directly
+    gang_lan_accepting_max: int = 64  #: connections that have not proven yet whose they are
+    gang_lan_buffer_bytes: int = 4 * MIB  #: waiting for each member; more is dropped
     # environments
     environments_max: int = 32
     environments_bytes_max: int = 50 * GIB  #: of all together; the least recently used ones are evicted
@@ -151,6 +158,7 @@ class AgentConfig:
     trusted: tuple[str, ...] = ()  #: accounts besides the owner whose jobs may run unsandboxed; "*": all
     network: bool = False  #: run jobs that list hosts to reach; their traffic comes from the owner's address
     net_private: tuple[str, ...] = ()  #: private networks such as 192.168.7.0/24 that these jobs may also list
+    lan: bool = False  #: members of gangs here connect to those on other nodes of this network directly
     uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
     package_index: str = ""  #: address of the index of jobs' packages; empty: uv's default
     package_index_hosts: tuple[str, ...] = ()  #: host:port of its files; none: those that the index names

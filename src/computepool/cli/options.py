@@ -241,6 +241,12 @@ _TERMS = {
     "children": option(
         int, "N", "How many jobs it may submit while it runs (computepool.connect()). Default: none.", min=0
     ),
+    "nodes": option(
+        int,
+        "N",
+        "Run it on N nodes of one owner (or of its mesh) at once, with a rank on each and a network between them.",
+        min=1,
+    ),
     "children_budget": option(str, "CREDITS", "Maximum total cost of these jobs. Default: its own hold times N."),
 }
 _CHECKS = {

@@ -82,6 +82,7 @@ class NodeProfile:
     down_mbps: int = 0  #: measured speed from the hub, and to it; 0: unknown
     up_mbps: int = 0
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
+    gangs: bool = False  #: its sandbox can join a network of the members of a gang
     environments: tuple[Environment, ...] = ()  #: that its owner offers
     installs: bool = True  #: it installs the dependencies of jobs that no environment satisfies
 
@@ -126,6 +127,8 @@ class Requirements:
     warm: frozenset[str] = frozenset()  #: keys of what it takes long to fetch; nodes that have them start it sooner
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
+    #: a gang: the job runs on this many nodes of one owner (or of its mesh) at once, with these requirements on each
+    nodes: int = 1
     #: It gets secrets, on nodes of its account and of these owners only; None: it gets none, or gets them anywhere.
     secret_owners: frozenset[str] | None = None
     require: str = ""  #: an expression over tags and properties (core/expressions.py)

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 
 from computepool.core.errors import Unavailable
 from computepool.core.money.market import Market
+from computepool.core.placement.gangs import GangHold
 from computepool.hub.approvals import routes as approval_routes
 from computepool.hub.artifacts import inline_rows, routes as artifact_routes
 from computepool.hub.artifacts.state import ArtifactsState
@@ -124,7 +125,10 @@ def assemble(settings: Settings, clock: Clock, store: Store) -> Hub:
         trust=TrustState(),
         nodes=NodesState(registry),
         jobs=JobsState(specs, Queue(store, clock, specs, most=settings.backlog_max)),
-        scheduling=SchedulingState(explorer_of(settings, clock)),
+        scheduling=SchedulingState(
+            GangHold(round(settings.gang_hold_after_s * 1000), round(settings.gang_hold_s * 1000)),
+            explorer_of(settings, clock),
+        ),
         settlement=SettlementState(),
         groups=GroupsState(),
         observability=ObservabilityState(LoopHealth(clock)),

@@ -18,6 +18,7 @@ from computepool.core.network import Network, parse_networks
 from computepool.core.placement.exploration import EXPLORE_SHARE
 from computepool.core.trust.reputation import EXPOSURE_BASE, NEWCOMER_JOBS
 from computepool.protocol import local_address
+from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import RESULT_MAX
 from computepool.protocol.secrets import SECRET_BYTES_MAX
 
@@ -181,6 +182,12 @@ class Settings(BaseSettings):
     messages_max: int = Field(default=1_000, ge=0)  #: to the collector, per attempt
     message_max_bytes: int = Field(default=16 * 1024, ge=0)  #: of one message
     messages_per_s: float = Field(default=20, gt=0)  #: per attempt
+    gang_nodes_max: int = Field(default=64, ge=1, le=NODES_MAX)  #: nodes of one job (docs/gangs.md)
+    gang_start_s: float = Field(default=600, gt=0)  #: how long members that are ready wait for the others
+    gang_hold_after_s: float = Field(default=60, ge=0)  #: of waiting, before nodes are kept for a gang; 0: never
+    gang_hold_s: float = Field(default=600, gt=0)  #: how long they are kept; then they are not for as long
+    gang_relay_bytes_max: int = Field(default=64 * 1024**3, ge=0)  #: from each member to the others, through the hub
+    gang_queue_bytes: int = Field(default=8 * 1024**2, ge=2 * 65_537)  #: waiting for each member; more is dropped
     graph_jobs_max: int = Field(default=200, ge=1)  #: jobs in one graph of jobs
     jobs_open_max: int = 1_000_000  #: per account
     group_keys_max: int = 200_000  #: keys that a group may expect

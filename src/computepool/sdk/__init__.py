@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from computepool.sdk.pool import Pool, connect
     from computepool.sdk.resources.webhooks import WebhookError, verify_webhook
     from computepool.sdk.runtime.checkpointing import checkpoint, dispatch_to, restored, stopping
-    from computepool.sdk.runtime.job_context import job_slice, outputs, progress
+    from computepool.sdk.runtime.job_context import gang, job_slice, outputs, progress
     from computepool.sdk.runtime.nested import send_to_collector
 
 # A literal list: type checkers do not evaluate expressions here.
@@ -51,7 +51,7 @@ __all__ = [
     "InsufficientCredits", "JobCancelled", "JobError", "JobExpired", "JobFailed", "JobFuture", "JobOptions",
     "JobOutcome", "JobReport", "LocalReport", "MapRun", "NotFound", "Pool", "PoolExecutor", "ReportError",
     "ResultUnreadable", "Submitter", "TooLarge", "Unauthenticated", "Unavailable", "WebhookError", "checkpoint",
-    "connect", "connect_async", "dispatch_to", "job_slice", "outputs", "progress", "restored", "send_to_collector",
+    "connect", "connect_async", "dispatch_to", "gang", "job_slice", "outputs", "progress", "restored", "send_to_collector",
     "stopping", "submit_compute_job_group", "verify_webhook",
 ]  # fmt: skip
 
@@ -70,7 +70,7 @@ _MODULES = {
     "pool": ("Pool", "connect"),
     "resources.webhooks": ("WebhookError", "verify_webhook"),
     "runtime.checkpointing": ("checkpoint", "dispatch_to", "restored", "stopping"),
-    "runtime.job_context": ("job_slice", "outputs", "progress"),
+    "runtime.job_context": ("gang", "job_slice", "outputs", "progress"),
     "runtime.nested": ("send_to_collector",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}

@@ -190,6 +190,8 @@ POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403
 POST   /api/v1/nodes/self/speed           401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/gang 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/gang/packets 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/secrets 401  401  401  401  401  401  403  403  401  401  401
 GET    /api/v1/attempts/{attempt_id}/arguments 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/messages 401  401  401  401  401  401  404  404  401  401  401

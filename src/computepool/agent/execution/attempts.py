@@ -17,6 +17,7 @@ from computepool.agent.execution.load import Load, UnsentLoads
 from computepool.agent.execution.logs import CheckpointLine, LogBuffer
 from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
+from computepool.agent.network.gang_link import GangLink
 from computepool.agent.sandbox.base import ProcessUsage, Status
 from computepool.agent.sandbox.scratch import OPEN_FOLDER, open_descriptor
 from computepool.agent.sandbox.supervise import Process
@@ -81,6 +82,8 @@ class Attempt:
     vram_mb: int | None = None  #: what it uses of its cards, as last measured; None: unknown, or it has no limit
     vram_excess_mb: int = 0  #: used of one card, if that was more than it asked for, and so ended it
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
+    gang: GangLink | None = None  #: of a member of a gang, while it runs
+    waited_s: float = 0.0  #: for the other members of its gang
     workdir: Path | None = None  #: a worker's folder serves many attempts
     checkpoints: CheckpointState | None = None  #: of a job that uses them
     calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
@@ -108,6 +111,8 @@ class Attempt:
     def worker_key(self) -> WorkerKey:
         """A worker that had secrets serves only attempts of the same account that get the very same ones."""
         key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        if self.grant.gang is not None:
+            key = replace(key, gang=self.id)
         return key if self.secrets is None else replace(key, secrets=tuple(sorted(self.secrets.env.items())))
 
     def receive_secrets(self, secrets: SecretBundle) -> None:
@@ -127,6 +132,12 @@ class Attempt:
         left_ms = self.grant.left_ms
         return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
 
+    def add_wait(self, result: AttemptResult) -> None:
+        """The node was reserved while the member waited for others, so this counts as run time, within what is paid."""
+        if self.waited_s:
+            total_ms = result.ran_ms + round(self.waited_s * 1000)
+            result.ran_ms = max(result.ran_ms, min(total_ms, round(self.allowed_s * 1000)))
+
     @property
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
@@ -134,6 +145,8 @@ class Attempt:
     def total_usage(self, used: ProcessUsage) -> Usage:
         """What the sandbox measured, plus GPU time and network traffic."""
         received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
+        if self.gang is not None:
+            received, sent = received + self.gang.received, sent + self.gang.sent
         return Usage(
             wall_ms=used.wall_ms,
             cpu_ms=used.cpu_ms,

@@ -28,6 +28,7 @@ from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.nvml import GpuMeter
 from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.network.gang_link import GangLink, NotReady
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.storage import sealing
@@ -151,6 +152,8 @@ class Executor:
                     self.lane_cpus.enter(lane, cores, near=self.functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 result = await self._run(attempt, lane)
+                if attempt.gang is not None:
+                    result = await self._end_together(attempt, attempt.gang, result)
                 await self.relay.end(attempt)
                 job_secrets.mask_result(attempt, result)
                 sealing.close(result, attempt.seal)
@@ -164,6 +167,26 @@ class Executor:
             self.lane_cpus.leave(lane, self.node.clock.steady())
             del self._lanes[lane.id]
 
+    async def _end_together(self, attempt: Attempt, gang: GangLink, result: AttemptResult) -> AttemptResult:
+        """A member that has finished waits for the others, because until then all may have to begin again."""
+        try:
+            if result.outcome is Outcome.SUCCEEDED:
+                waiting = asyncio.ensure_future(gang.done())
+                # At its time limit it waits no longer.
+                attempt.kill = lambda _: waiting.cancel()
+                if attempt.stop is None and not attempt.timed_out:
+                    await asyncio.wait([waiting])
+                waiting.cancel()
+                if attempt.stop is not None and (waiting.cancelled() or not waiting.done()):
+                    return attempt.stop.result(started=True)
+            attempt.waited_s = gang.waited_s
+            attempt.add_wait(result)
+            return result
+        finally:
+            attempt.kill = None
+            gang.close()
+            attempt.gang = None
+
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.result(started=False)
@@ -173,8 +196,8 @@ class Executor:
                 result = await self.functions.run(attempt, lane)
             else:
                 result = await self.processes.run(attempt)
-        except Interrupted:
-            return attempt.stop.result(started=False) if attempt.stop else returned_result(Reason.GIVEN_BACK)
+        except (Interrupted, NotReady) as end:
+            return _result_of_interruption(attempt, end)
         except CannotStart as error:
             return failed_result(error.reason, str(error))
         except BadCommand as error:
@@ -325,3 +348,9 @@ class Executor:
                 "GPU %d: the driver does not say which job uses how much memory, so jobs that share it are not limited",
                 index,
             )
+
+
+def _result_of_interruption(attempt: Attempt, end: Interrupted | NotReady) -> AttemptResult:
+    if attempt.stop is not None:
+        return attempt.stop.result(started=False)
+    return returned_result(Reason.GANG_NOT_READY if isinstance(end, NotReady) else Reason.GIVEN_BACK)

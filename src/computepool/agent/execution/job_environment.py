@@ -18,6 +18,7 @@ from computepool.agent.hardware import driver, gpus
 from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
+from computepool.agent.network.gang_link import HOSTS, GangLink
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.packages.offered import ReadyEnvironment
 from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
@@ -116,6 +117,7 @@ class JobEnvironment:
         cpu_ids: tuple[int, ...] = (),
         saves: bool = True,
         leased: bool = False,
+        gang: GangLink | None = None,
     ) -> SandboxPolicy:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
@@ -124,23 +126,25 @@ class JobEnvironment:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
+        if gang is not None:
+            mounts[gang.hosts] = HOSTS
         mounts |= self._offer_mounts(offer)
         plain = SandboxPolicy(mounts=mounts)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
-        checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
             "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            **(checkpoints if saves else {}),
+            **(_checkpoint_folders(home) if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # By default, libraries start a thread for each processor of the machine.
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
             **python,
             **env,
+            **({} if gang is None else gang.env()),
         }
         offered = self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
         variables |= offered
@@ -158,6 +162,7 @@ class JobEnvironment:
             fds=fds or {},
             gpus=tuple(nodes),
             has_proxy=proxy is not None,
+            hold=None if gang is None else gang.hold,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
@@ -189,6 +194,10 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
+
+
+def _checkpoint_folders(home: str) -> dict[str, str]:
+    return {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
 
 
 def _inside_package(cache_dir: Path) -> Path:

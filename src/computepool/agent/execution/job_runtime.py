@@ -37,6 +37,7 @@ _MODULE_OF = {
     "connect": "runtime.nested",
     "send_to_collector": "runtime.nested",
     "submit_compute_job_group": "runtime.nested",
+    "gang": "runtime.job_context",
     "job_slice": "runtime.job_context",
     "outputs": "runtime.job_context",
     "progress": "runtime.job_context",

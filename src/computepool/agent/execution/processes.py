@@ -17,6 +17,7 @@ from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, take_outputs
+from computepool.agent.network.gang_link import GangLinks
 from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
 from computepool.agent.sandbox.collect import is_empty
@@ -46,6 +47,7 @@ class ProcessRunner:
     keeper: CheckpointKeeper
     sink: OutputSink
     folders: WorkFolders
+    gangs: GangLinks
 
     _running: set[ProcessRun] = field(default_factory=set, init=False)
 
@@ -91,9 +93,14 @@ class ProcessRunner:
             if attempt.grant.checkpoint is not None:
                 await attempt.prepare(self.keeper.restore(attempt, workdir))
             attempt.proxy = await self.job_environment.open_network(attempt.spec.net, label=attempt.grant.job_id)
+            if attempt.grant.gang is not None:
+                attempt.gang = self.gangs.make(attempt.grant, partial(self.sink.logs.note, attempt))
+                await attempt.prepare(attempt.gang.ready())
             run = self._start(attempt, argv, workdir, provision=provision)
             self._running.add(run)
             try:
+                if attempt.gang is not None:
+                    await attempt.gang.attach()
                 return await run.ended
             finally:
                 self._running.discard(run)
@@ -136,6 +143,7 @@ class ProcessRunner:
             cards=grant.gpus,
             proxy=attempt.proxy,
             cpu_ids=attempt.cpu_ids,
+            gang=attempt.gang,
             saves=spec.spec.saves,
             leased=True,
         )

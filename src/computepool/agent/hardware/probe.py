@@ -19,6 +19,7 @@ from computepool.agent.hardware.cards import DetectedCard
 from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.hardware.gpus import find_cards
 from computepool.agent.hardware.nvml import NO_VERSIONS, DriverVersions
+from computepool.agent.network.gang_link import can_join
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.profile import GpuModel, Profile, StatedPlace
 
@@ -86,6 +87,7 @@ def profile(
         trusted=list(config.trusted),
         url=config.url,
         network=config.network,
+        gangs=level is Level.NAMESPACE and can_join(),
         version=version,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
     )

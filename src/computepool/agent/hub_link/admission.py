@@ -16,6 +16,7 @@ from computepool.agent.owner.manifest import demand
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
+from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Grant, NextReply
 from computepool.protocol.nodes.profile import Profile
@@ -111,6 +112,8 @@ class Gatekeeper:
             return "This node lends its GPUs only to its owner and trusted accounts (pool node start --gpus lends them to all)."
         if any(not 0 <= index < len(profile.gpus) for index in grant.gpus):
             return f"The job was granted GPUs {grant.gpus}; this node has {len(profile.gpus)}."
+        if grant.gang is not None and not (profile.gangs and 0 <= grant.item < grant.items <= NODES_MAX):
+            return "The job runs on several nodes at once, and this node cannot join their network."
         if spec.net and not profile.network:
             return "The job needs network access, which this node does not give (pool node start --net)."
         if grant.account_id == self.identity.owner:

@@ -38,6 +38,7 @@ from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
+from computepool.protocol.jobs.gangs import BarrierReply, BarrierRequest
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.arguments import ArgumentPage
@@ -61,6 +62,7 @@ API = "/api/v1"
 #: A token is replaced when less than this is left of it, so that it cannot expire on the way.
 _TOKEN_SPARE_S = 180
 _JSON = {"content-type": "application/json"}
+_BINARY = {"content-type": "application/octet-stream"}
 _PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -169,6 +171,24 @@ class HubClient:
             return json.loads(reply)
         except ValueError as error:
             raise Unavailable("The hub's reply is not JSON.") from error
+
+    async def gang_barrier(self, attempt_id: str, request: BarrierRequest) -> BarrierReply:
+        wait_s = self._limits.gang_poll_s
+        path = f"/attempts/{attempt_id}/gang?wait_ms={round(wait_s * 1000)}"
+        timeout_s = wait_s + self._limits.poll_slack_s
+        return _parse(BarrierReply, await self._send("POST", path, content=_json_bytes(request), timeout_s=timeout_s))
+
+    async def send_packets(self, attempt_id: str, data: bytes) -> bytes:
+        """To other members of the attempt's gang; at most BATCH_MAX bytes."""
+        return await self._send("POST", _packets_path(attempt_id), content=data, headers=_BINARY)
+
+    async def receive_packets(self, attempt_id: str) -> bytes:
+        """Packets for the attempt; empty if there were none for a while."""
+        wait_s = self._limits.gang_poll_s
+        path = f"{_packets_path(attempt_id)}?wait_ms={round(wait_s * 1000)}"
+        return await self._send(
+            "POST", path, content=b"", headers=_BINARY, timeout_s=wait_s + self._limits.poll_slack_s
+        )
 
     async def secrets(self, attempt_id: str, request: AttemptSecretsRequest) -> AttemptSecretsReply:
         path = f"/attempts/{quote(attempt_id, safe='')}/secrets"
@@ -435,6 +455,10 @@ def _parse(model: type[Model], reply: bytes) -> Model:
         return model.model_validate_json(reply)
     except ValidationError as error:
         raise Unavailable(f"The hub's reply cannot be parsed: {error}.") from error
+
+
+def _packets_path(attempt_id: str) -> str:
+    return f"/attempts/{attempt_id}/gang/packets"
 
 
 def _problem(reply: httpx2.Response) -> ComputePoolError:

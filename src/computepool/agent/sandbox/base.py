@@ -63,6 +63,9 @@ class SandboxPolicy:
     #: The mounts contain a unix socket of the agent's. It is the job's only way out: the sandbox has no network but a
     #: loopback of its own (at level `process` this is not enforced).
     has_proxy: bool = False
+    #: Of a member of a gang: descriptors of the agent's. The sandbox writes its pid to the first, and starts the program when
+    #: the second has something to read, or ends. Meanwhile the agent makes its network. Only for level `namespace`.
+    hold: tuple[int, int] | None = None
     cpu_ids: tuple[int, ...] = ()  #: CPUs to run on, by their numbers on the host; empty: all that the agent may use
     fence: int | None = None  #: descriptor of the fence (fence.py) that ends the job; None if no lease covers it
 

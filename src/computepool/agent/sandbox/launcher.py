@@ -38,7 +38,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 #: The launcher's own descriptors begin here; a backend may use those between the job's and these.
 FIRST_OWN_FD = 32
-JOB_FD_MAX = 28
+JOB_FD_MAX = 26
 REQUEST_BYTES_MAX = 160 * 1024
 #: First argument of a run that only tries to make the devices, in the folder that follows.
 TRY_DEVICES = "try-devices"

@@ -16,6 +16,7 @@ from computepool.agent.execution.attempts import Attempt, Interrupted
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
 from computepool.agent.execution.staging import OutputRejected, open_for_upload, place_artifact, send_file, take_outputs
+from computepool.agent.network.gang_link import GangLinks
 from computepool.agent.sandbox.base import ProcessUsage, Status
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.storage import sealing
@@ -41,6 +42,7 @@ class FunctionRunner:
     keeper: CheckpointKeeper
     sink: OutputSink
     sweeper: Sweeper
+    gangs: GangLinks
 
     async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         return await self.keeper.finish(attempt, await self._run(attempt, lane))
@@ -91,8 +93,13 @@ class FunctionRunner:
             worker = lane.worker
             if worker is None or not worker.takes_calls or worker.key != key or self.pool.is_expired(worker):
                 self.release(lane)
+                note = partial(self.sink.logs.note, attempt)
+                if attempt.grant.gang is not None:
+                    if attempt.gang is not None:  # its worker ended before it took the call
+                        attempt.gang.close()
+                    attempt.gang = self.gangs.make(attempt.grant, note)
                 worker = lane.worker = await attempt.prepare(
-                    self.pool.take(key, lane.cpu_ids, note=partial(self.sink.logs.note, attempt))
+                    self.pool.take(key, lane.cpu_ids, note=note, gang=attempt.gang)
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
             call = await self._offer(attempt, worker)

@@ -14,6 +14,7 @@ from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.execution.staging import place_inputs
 from computepool.agent.network.egress import EgressProxy
+from computepool.agent.network.gang_link import GangLink
 from computepool.agent.packages.environments import Note
 from computepool.agent.packages.provisions import Provision, Provisions
 from computepool.agent.sandbox.base import Status
@@ -48,10 +49,12 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._all)
 
-    async def take(self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None) -> WorkerHandle:
+    async def take(
+        self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None, gang: GangLink | None = None
+    ) -> WorkerHandle:
         """A worker for `key`, warm if there is one. The caller keeps it until `give_back`. `note`: receives progress."""
         idle = self._idle.get(key, [])
-        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note)
+        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note, gang=gang)
         self._in_use.add(worker)
         if worker.proxy is not None:
             worker.proxy.resume()
@@ -67,7 +70,7 @@ class WorkerPool:
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif not worker.takes_calls or worker.sent or self.is_expired(worker):
+        elif not worker.takes_calls or worker.sent or self.is_expired(worker) or worker.key.gang:
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self.node.clock.steady()
@@ -117,7 +120,9 @@ class WorkerPool:
             worker.close()
             self._clean_up(worker)
 
-    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
+    async def _start(
+        self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None, gang: GangLink | None
+    ) -> WorkerHandle:
         self._evict_idle()
         provision = await self.provisions.acquire(key.software, note=note)
         workdir = self.folders.make("worker", key.limits.disk_mb)
@@ -125,7 +130,9 @@ class WorkerPool:
         try:
             await place_inputs(self.cache, key.inputs, workdir)
             proxy = await self.job_environment.open_network(key.net, label=f"a worker of {key.account}")
-            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
+            if gang is not None:
+                await gang.ready()
+            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids, gang=gang)
         except BaseException:
             if proxy is not None:
                 proxy.close()
@@ -133,6 +140,12 @@ class WorkerPool:
             self.folders.remove(workdir)
             raise
         self._all[worker] = provision
+        if gang is not None:
+            try:
+                await gang.attach()
+            except BaseException:
+                worker.kill(Status.CANCELLED)
+                raise
         return worker
 
     def _spawn(
@@ -143,6 +156,7 @@ class WorkerPool:
         *,
         proxy: EgressProxy | None,
         cpu_ids: tuple[int, ...],
+        gang: GangLink | None,
     ) -> WorkerHandle:
         channel, worker_end = channel_pair()
         files = output_file(self.folders.parent), output_file(self.folders.parent)
@@ -160,6 +174,7 @@ class WorkerPool:
                 proxy=proxy,
                 cpu_ids=cpu_ids,
                 leased=True,
+                gang=gang,
             )
             argv = [*job_environment.worker_argv(interpreter, provision.offer), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(

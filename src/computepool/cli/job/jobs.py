@@ -148,10 +148,13 @@ def show(job_id: options.JobId) -> None:
             ("network", ", ".join(job.spec.net)),
             ("labels", ", ".join(job.spec.labels)),
             ("after", ", ".join(job.after)),
+            ("nodes", job.spec.nodes if job.spec.nodes > 1 else None),
             ("runs", _CONDITIONS[job.when]),
             ("uses", ", ".join(job.uses)),
         ]
     )
+    ranks = [(each.rank, each.state, each.node_name or "", each.job_id) for each in job.gang]
+    output.print_table(("RANK", "STATE", "NODE", "JOB"), ranks)
     _show_attempts(job)
     files = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
     output.print_table(("OUTPUT", "SIZE", "DIGEST"), files)

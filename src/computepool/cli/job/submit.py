@@ -97,6 +97,7 @@ def submit(
       pool submit train.py --require 'tag.ssd and not tag.laptop' --down 50 --prefer cheapest
       pool submit train.py --type ml --max-price 40 --quote
       pool submit prove.py --verify quorum:3 --wait
+      pool submit train.py --nodes 4 --vram 16 --wait
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     if key is not None and (group is None or slices):
@@ -229,6 +230,8 @@ def _print_reply(reply: SubmitReply, spec: JobSpec, *, group: str | None) -> Non
         output.write_line(job_id)
     many = len(reply.job_ids) > 1
     what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
+    if spec.nodes > 1:
+        what = f"{spec.name} on {spec.nodes} nodes, rank 0 first"
     held = f" Up to {format_credits(reply.hold)} credits are on hold." if reply.hold else ""
     if reply.own_node and reply.hold:
         held = f" {free_or_reserved(reply.hold)}"

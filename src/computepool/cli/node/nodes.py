@@ -219,6 +219,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         *_driver_fields(profile),
         ("software", "; ".join(found.sentence for found in profile.environments)),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
+        ("jobs on several nodes", "yes" if profile.gangs else "no"),
         ("speed", _speed_words(profile)),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),

@@ -84,6 +84,11 @@ _OPTIONS = {
     "net_private": _several(
         "net_private", "CIDR", "Private network that such jobs may also list: 192.168.7.0/24. Default: none."
     ),
+    "lan": _switch(
+        "lan",
+        "Let jobs on several nodes connect directly to those of their other nodes that do the same, in this network. "
+        "Default: through the hub.",
+    ),
     "package_index": option(str, "URL", "Index for jobs' packages; jobs can read all of it. Default: uv's own index."),
     "package_index_hosts": _several(
         "package_index_hosts",
@@ -100,7 +105,18 @@ _OPTIONS = {
     ),
 }
 #: The options that `pool up` and `pool host` also take.
-_SHARED = ("tags", "properties", "cores", "elastic", "ram_mb", "sandbox", "network", "fetch_python", "python_mirror")
+_SHARED = (
+    "tags",
+    "properties",
+    "cores",
+    "elastic",
+    "ram_mb",
+    "sandbox",
+    "network",
+    "lan",
+    "fetch_python",
+    "python_mirror",
+)
 
 
 @collects(_OPTIONS)

@@ -29,7 +29,7 @@ from computepool.core.money.market import Market, largest_card_mb
 from computepool.core.money.pricing import MILLI, PriceTable, Zone, units_of
 from computepool.core.placement.rules import NONE as NO_RULES, Rules
 from computepool.core.pythons import mask_of
-from computepool.core.resources import NodeProfile, Requirements
+from computepool.core.resources import NodeProfile, Requirements, Shape
 from computepool.core.trust.reputation import NEWCOMER_SCORE
 from computepool.core.trust.tiers import region_of, speed_of
 
@@ -75,6 +75,8 @@ class Fleet:
         self.supply = 0
         self.newcomers = 0  #: number of newcomer nodes
         self.banned = 0  #: number of banned nodes
+        #: The rows that take no new work but this shape's, which is a gang that has waited for long.
+        self.withheld: tuple[Shape, NDArray[np.intp]] | None = None
         self.rankings: OrderedDict[tuple[Requirements, str], Ranking] = OrderedDict()
         self._nodes: dict[str, NodeRecord] = {}
         self._by_row: list[NodeRecord | None] = []
@@ -296,6 +298,13 @@ class Fleet:
         self.supply += 1
         return True
 
+    def withhold(self, shape: Shape | None, node_ids: Sequence[str] = ()) -> None:
+        """Keep these nodes for one shape: until the next call, no search finds them for another."""
+        rows = [node.row for node in map(self.get, node_ids) if node is not None]
+        before = self.withheld
+        self.withheld = None if shape is None or not rows else (shape, np.array(rows, np.intp))
+        self.supply += before is not None and (self.withheld is None or bool(set(before[1].tolist()) - set(rows)))
+
     def is_available(self, node_id: str) -> bool:
         node = self._nodes.get(node_id)
         return node is not None and bool(self.table.available[node.row])
@@ -430,6 +439,7 @@ class Fleet:
         table.trusts_everyone[row] = EVERYONE in profile.trusted
         table.lends_gpus[row] = profile.lends_gpus
         table.network[row] = profile.network
+        table.gangs[row] = profile.gangs
         table.installs[row] = profile.installs
         table.down_mbps[row] = min(profile.down_mbps, INT32_MAX)
         table.up_mbps[row] = min(profile.up_mbps, INT32_MAX)

@@ -93,6 +93,9 @@ class Reason(StrEnum):
     PARENT_ENDED = "parent_ended"  #: the job that submitted it did not succeed
     QUEUED_TOO_LONG = "queued_too_long"
     NOT_CONFIRMED = "not_confirmed"  #: there is a result, but nobody confirmed it in time
+    GANG_NOT_READY = "gang_not_ready"  #: not all members of its gang were ready in time
+    GANG_MEMBER_LOST = "gang_member_lost"  #: another member of its gang was lost or failed, so all begin again
+    GANG_MEMBER_FAILED = "gang_member_failed"  #: another member of its gang failed for good
     SUPERSEDED = "superseded"
     REPORTED = "reported"  #: from outside, for a key of a group without a job
 
@@ -151,7 +154,7 @@ REASONS_FOR: dict[Outcome, frozenset[Reason]] = {
     Outcome.SUCCEEDED: frozenset({Reason.COMPLETED}),
     Outcome.FAILED: (JOB_FAULTS | NODE_FAULTS) - {Reason.OUTPUT_MISMATCH, Reason.FALSE_REPORT},
     Outcome.CANCELLED: frozenset({Reason.CANCELLED_BY_USER}),
-    Outcome.RETURNED: frozenset({Reason.GIVEN_BACK, Reason.NODE_DRAINING}),
+    Outcome.RETURNED: frozenset({Reason.GIVEN_BACK, Reason.NODE_DRAINING, Reason.GANG_NOT_READY}),
     Outcome.MOVED: frozenset({Reason.MOVED}),
 }
 

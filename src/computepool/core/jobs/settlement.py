@@ -45,6 +45,7 @@ class AttemptFacts:
     is_own: bool = False  #: the job and the node belong to one account
     before_start: bool = False  #: the hub has started since the attempt was leased
     resumed: bool = False  #: earlier attempts used a part of its time or money
+    in_gang: bool = False  #: the others have begun again without it
     can_move: bool = False  #: it saved a checkpoint, and named the host to continue on
 
 
@@ -157,6 +158,8 @@ def judge_report(facts: AttemptFacts | None, *, report_digest: str, outcome: Out
         return Verdict.SUPERSEDED
     if facts.state in LIVE_ATTEMPT:
         return Verdict.ACCEPTED
+    if facts.in_gang:
+        return Verdict.SUPERSEDED
     # The lease ran out and nothing else was accepted. A late success counts; a late failure already counted as a lost lease.
     return Verdict.ACCEPTED_LATE if outcome is Outcome.SUCCEEDED else Verdict.SUPERSEDED
 

@@ -20,7 +20,14 @@ from computepool.core.fleet.features import Mask, Rows
 from computepool.core.fleet.fleet import Fleet, Ranking
 from computepool.core.fleet.node_record import Reservation, cards_needed
 from computepool.core.placement.exploration import Explorer
-from computepool.core.placement.gates import avoided_row, could_run, has_room, warm_count, within_exposure
+from computepool.core.placement.gates import (
+    avoided_row,
+    could_run,
+    has_room,
+    warm_count,
+    withheld_rows,
+    within_exposure,
+)
 from computepool.core.resources import CHEAPEST, FASTEST, Requirements, Shape
 
 Floats = NDArray[np.float32]
@@ -70,6 +77,7 @@ class Placement:
     reservation: Reservation
     score: float
     terms: dict[str, float]
+    others: tuple[Placement, ...] = ()  #: of a gang, the places of its further members
 
 
 def eligible(fleet: Fleet, shape: Shape) -> Mask:
@@ -80,6 +88,8 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
         mask &= trusted
     if (avoided := avoided_row(fleet, shape)) is not None:
         mask[avoided] = False
+    if (others := withheld_rows(fleet, shape)) is not None:
+        mask[others] = False
     return mask
 
 
@@ -128,8 +138,8 @@ class Search:
         self._fleet = fleet
         self._shape = shape
         self._expected = max(1, expected)  # the number of candidates to prepare; doubles each time
-        self._ranking = _ranking(fleet, shape)
-        self._bands = self._open_bands()
+        self._ranking = ranking_of(fleet, shape)
+        self._bands = open_bands(fleet, shape, self._ranking)
         self._candidates: deque[int] = deque()
         self._take_turns = True
 
@@ -160,18 +170,6 @@ class Search:
             return None
         total, terms = self._score_of(row)
         return Placement(node_id, reservation, total, dict(terms))
-
-    def _open_bands(self) -> NDArray[np.int16]:
-        """The score band of every row that may run the shape now; -1 elsewhere."""
-        fleet, ranking = self._fleet, self._ranking
-        rows = slice(0, fleet.rows)
-        room = has_room(fleet, self._shape, rows)
-        if (trusted := within_exposure(fleet, self._shape, rows, able=ranking.bands >= 0)) is not None:
-            room &= trusted
-        avoided = fleet.get(self._shape.avoid_node)
-        if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided.row] >= 0):
-            room[avoided.row] = False
-        return _mask_bands(ranking.bands, room)
 
     def _next_candidates(self) -> bool:
         """Make the nodes of the best band the candidates, the least recently used first."""
@@ -204,6 +202,20 @@ class Search:
             scores.update(zip(missing, list_scores(self._fleet, self._shape, missing), strict=True))
 
 
+def open_bands(fleet: Fleet, shape: Shape, ranking: Ranking) -> NDArray[np.int16]:
+    """The score band of every row that may run the shape now; -1 elsewhere."""
+    rows = slice(0, fleet.rows)
+    room = has_room(fleet, shape, rows)
+    if (trusted := within_exposure(fleet, shape, rows, able=ranking.bands >= 0)) is not None:
+        room &= trusted
+    avoided = fleet.get(shape.avoid_node)
+    if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided.row] >= 0):
+        room[avoided.row] = False
+    if (others := withheld_rows(fleet, shape)) is not None:
+        room[others] = False
+    return _mask_bands(ranking.bands, room)
+
+
 def list_scores(fleet: Fleet, shape: Shape, rows: list[int]) -> list[tuple[float, dict[str, float]]]:
     """The score of each row and its terms, as plain numbers for display."""
     terms = score(fleet, shape, np.array(rows, np.intp))
@@ -219,7 +231,7 @@ def able(fleet: Fleet, shape: Shape) -> Mask:
     return could_run(fleet, shape, slice(0, fleet.rows))
 
 
-def _ranking(fleet: Fleet, shape: Shape) -> Ranking:
+def ranking_of(fleet: Fleet, shape: Shape) -> Ranking:
     """The shape's ranking, up to date. Shapes that differ only in the node or owners to avoid share one."""
     if shape.avoid_owners:
         shape = replace(shape, avoid_owners=frozenset())

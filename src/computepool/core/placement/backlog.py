@@ -16,6 +16,7 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.core.placement.allocator import Placement, Search
 from computepool.core.placement.exploration import Explorer
 from computepool.core.placement.fair_queue import Bucket, FairQueue, Job, ShapeBuckets
+from computepool.core.placement.gangs import GangSearch
 from computepool.core.resources import Shape
 
 #: Shapes that may fail to fit in one `take`; each costs an evaluation of the whole fleet. The others keep their place
@@ -100,7 +101,7 @@ class Backlog:
         With an explorer, some of them explore nodes.
         """
         self._retry_parked(fleet)
-        searches: dict[ShapeBuckets, Search] = {}
+        searches: dict[ShapeBuckets, Search | GangSearch] = {}
         taken: list[tuple[str, Placement]] = []
         failed = 0
         for bucket in self._in_order():
@@ -108,7 +109,7 @@ class Backlog:
             search = searches.get(buckets)
             if search is None:
                 expected = min(limit - len(taken), buckets.count, EXPECTED_MAX)
-                search = searches[buckets] = Search(fleet, buckets.shape, expected, explorer=explorer)
+                search = searches[buckets] = _search(fleet, buckets.shape, expected, explorer=explorer)
             if placement := search.place():
                 taken.append((self._take(bucket), placement))
             else:
@@ -152,8 +153,9 @@ class Backlog:
         return None if job is None else job.ready_at_ms
 
     def shapes(self) -> dict[Shape, int]:
-        """The number of ready jobs of each shape."""
-        return {shape: found.count for shape, found in self._queue.shapes.items() if found.count}
+        """The number of ready jobs of each shape, with all members of gangs."""
+        found = self._queue.shapes.items()
+        return {shape: known.count * shape.requirements.nodes for shape, known in found if known.count}
 
     def shape_of(self, job_id: str) -> Shape:
         """The shape of a queued or recently taken job. Raises KeyError for other jobs."""
@@ -202,3 +204,9 @@ class Backlog:
                 return
             del self._parked[oldest.shape]
             self._queue.unpark(oldest)
+
+
+def _search(fleet: Fleet, shape: Shape, expected: int, *, explorer: Explorer | None) -> Search | GangSearch:
+    if shape.requirements.nodes > 1:
+        return GangSearch(fleet, shape)
+    return Search(fleet, shape, expected, explorer=explorer)

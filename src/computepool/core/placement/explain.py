@@ -16,6 +16,7 @@ from computepool.core.fleet.node_record import NodeRecord
 from computepool.core.placement import gate_messages
 from computepool.core.placement.allocator import list_scores, score_bands
 from computepool.core.placement.counterfactual import Change, changes
+from computepool.core.placement.gangs import most_together
 from computepool.core.placement.gates import Verdicts, cheapest, judge, rows_that_offer
 from computepool.core.resources import NodeProfile, Shape
 from computepool.core.words import pluralize
@@ -119,6 +120,8 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         gates=tuple(_reports(with_node_names(fleet, shape), verdicts)),
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
+    if shape.requirements.nodes > 1 and explanation.able:
+        return _explain_gang(fleet, shape, explanation, verdicts=verdicts)
     sentence = _sentence(fleet, shape, explanation, verdicts=verdicts)
     more = _describe_offers(fleet, shape, verdicts.rows), _gpu_software(fleet, shape, verdicts)
     return replace(explanation, sentence="".join((sentence, *more)))
@@ -134,6 +137,24 @@ def _describe_offers(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> str:
     verb = "has" if have == 1 else "have"
     others = "" if needs.offered_only or have == rows.size else "; others must install it"
     return f" {have} of {rows.size} nodes {verb} {gate_messages.software(needs)}{others}."
+
+
+def _explain_gang(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> Explanation:
+    """That nodes are free is not enough: one owner, or the mesh that the job names, must have all of them at once."""
+    count, mesh = shape.requirements.nodes, shape.requirements.mesh_version
+    free, able = (
+        most_together(fleet, shape, np.isin(np.arange(fleet.rows), verdicts.rows[mask]))
+        for mask in (verdicts.failures() == 0, verdicts.ever())
+    )
+    if free >= count:
+        return replace(why, sentence=f"Can start now on {count} of {pluralize(why.nodes, 'node')}.", changes=())
+    needs = f"it needs {count} nodes of {f'mesh {mesh}' if mesh else 'one owner'} at once"
+    who = f"mesh {mesh} has" if mesh else "the best owner has"
+    if able < count:
+        sentence, able_nodes = f"{IMPOSSIBLE}: {needs}; {who} {able} that could run it.", 0
+    else:
+        sentence, able_nodes = f"Waiting: {needs}; {who} {free} free.", why.able
+    return replace(why, sentence=sentence, eligible_now=0, able=able_nodes, changes=())
 
 
 def with_node_names(fleet: Fleet, shape: Shape) -> Shape:

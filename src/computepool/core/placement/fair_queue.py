@@ -278,7 +278,8 @@ class FairQueue:
 
 def cost_of(needs: Requirements) -> int:
     """A job's cost for fair share: its dominant resource, in thousandths of a core."""
-    return max(1, needs.cpu_milli, needs.ram_mb // RAM_MB_PER_MILLI, cards_needed(needs) * CARD_COST_MILLI)
+    each = max(1, needs.cpu_milli, needs.ram_mb // RAM_MB_PER_MILLI, cards_needed(needs) * CARD_COST_MILLI)
+    return each * needs.nodes
 
 
 def _push(heap: list[Any], entry: tuple[Any, int, Any], *, valid_max: int) -> None:

@@ -192,6 +192,7 @@ def describe(needs: Requirements) -> str:
         "software": needs.software,
         "isolation": needs.isolation,
         "network": needs.network,
+        "gang": needs.nodes > 1,
         "require": needs.require,
         "bandwidth": needs.down_mbps or needs.up_mbps,
     }
@@ -482,6 +483,16 @@ WORDS: dict[str, GateMessages] = {
         lambda s: f"an owner who may hold jobs worth {format_credits(round_up(s.value))} credits more",
         _have_exposure,
         lambda s, _: f"belong to owners who may not hold jobs worth {format_credits(round_up(s.value))} more yet",
+    ),
+    "gang": GateMessages(
+        lambda s: f"a sandbox that can join the network of {s.requirements.nodes} nodes",
+        lambda _f, n, _s: f"its sandbox ({n.profile.level.label}) cannot",
+        lambda *_: "cannot join a network between nodes",
+    ),
+    "withheld": GateMessages(
+        lambda _: "a node that is not kept for a job on several nodes",
+        lambda *_: "kept for a job on several nodes, which has waited for long",
+        lambda *_: "are kept for a job on several nodes, which has waited for long",
     ),
     "avoid": GateMessages(
         lambda _: "a different node from the one that failed it",

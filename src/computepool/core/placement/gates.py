@@ -214,6 +214,11 @@ def _network(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return offered.copy() if allowed is None else offered & allowed
 
 
+def _gang(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The members of a gang have a network between them, which not every sandbox can join."""
+    return fleet.table.gangs[rows].copy() if shape.requirements.nodes > 1 else None
+
+
 def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask | None:
     if fleet.rulebook.empty:
         return None
@@ -349,6 +354,7 @@ GATES: tuple[Gate, ...] = (
     Gate("secrets", idle=_secrets),
     Gate("gpu_lent", idle=_gpu_lent),
     Gate("network", idle=_network),
+    Gate("gang", idle=_gang),
     *(
         Gate(f"rule_{aspect}", idle=partial(_owner_rule, aspect=aspect))
         for aspect in ("submitter", "label", "gpu", "minutes", "ram", "disk")
@@ -428,6 +434,7 @@ def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> V
     relative = {
         "exposure": within_exposure(fleet, shape, rows, able=could_run(fleet, shape, rows)),
         "avoid": None if avoided is None else rows != avoided,
+        "withheld": None if (others := withheld_rows(fleet, shape)) is None else ~np.isin(rows, others),
     }
     for name, passed in relative.items():
         if passed is not None:
@@ -439,10 +446,19 @@ def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> V
 def avoided_row(fleet: Fleet, shape: Shape) -> int | None:
     """The row of the node that last failed the job, unless no other node of the fleet could ever run it."""
     node = fleet.get(shape.avoid_node)
-    if node is None:
+    if node is None or shape.requirements.nodes > 1:  # a gang of all nodes of an owner has no others
         return None
     able = could_run(fleet, shape, slice(0, fleet.rows))
     return None if able[node.row] and np.count_nonzero(able) == 1 else node.row
+
+
+def withheld_rows(fleet: Fleet, shape: Shape) -> NDArray[np.intp] | None:
+    """The rows that are kept for a gang (`gangs.GangHold`); None if there are none, or it is this one."""
+    if fleet.withheld is None:
+        return None
+    kept_for, rows = fleet.withheld
+    is_its_own = kept_for.requirements == shape.requirements and kept_for.account == shape.account
+    return None if is_its_own else rows
 
 
 def cheapest(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> Offer | None:

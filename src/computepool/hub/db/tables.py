@@ -300,6 +300,7 @@ jobs = Table(
     Column("held_until_ms", BigInteger),
     Column("ttl_ms", BigInteger),  # NULL: it was never requeued, so its time to live is expires - created
     Column("run_when", Text),  # core/jobs/dependencies.py; NULL: after success
+    Column("gang", Text),  # the job of its rank 0, if it is one of several that run together
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -310,11 +311,13 @@ Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_watched", jobs.c.group_id, **partial_index(f"watched AND {_OPEN}"))
 Index("ix_jobs_held", jobs.c.held_until_ms, **partial_index(_HELD_PAY))
 Index("ix_jobs_hub_job", jobs.c.hub_job, unique=True, **partial_index("hub_job IS NOT NULL"))
+Index("ix_jobs_gang", jobs.c.gang, **partial_index("gang IS NOT NULL"))
 #: SQLite uses a partial index only for a query that repeats its condition literally, not as a parameter.
 IS_OPEN = text(f"jobs.{_OPEN}")
 IS_QUEUED = text(f"jobs.{_QUEUED}")
 IS_HELD = text(f"jobs.{_HELD_PAY}")
 IS_WATCHED = text(f"jobs.watched AND jobs.{_OPEN}")
+IS_MEMBER = text("jobs.gang IS NOT NULL")
 IS_COMING_HOME = text("groups.home_state = 'waiting'")
 
 dependencies = Table(

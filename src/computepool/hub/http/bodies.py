@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope
@@ -115,6 +115,16 @@ def replay(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return receive_again
+
+
+async def read_within(stream: AsyncIterator[bytes], most: int) -> bytes:
+    """A streamed body, which is not JSON. Raises TooLarge as soon as it is longer than `most`."""
+    body = bytearray()
+    async for part in stream:
+        body += part
+        if len(body) > most:
+            raise _too_large(most)
+    return bytes(body)
 
 
 async def _read_rest(first: bytes, receive: Receive, most: int) -> bytes:

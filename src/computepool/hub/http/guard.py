@@ -34,7 +34,7 @@ LARGE_BODIES = frozenset(
     }
 )
 #: Routes that read their bodies piece by piece, within limits of their own.
-STREAMED_BODIES = frozenset({"/artifacts/{digest}"})
+STREAMED_BODIES = frozenset({"/artifacts/{digest}", "/attempts/{attempt_id}/gang/packets"})
 
 
 class GuardedRoute(APIRoute):

@@ -93,6 +93,7 @@ class LiveAttemptRow(AttemptRow, of=(jobs, SHOWN_ACCOUNT)):
     longest_ms: int
     avoid_owners: str
     pinned: str
+    gang: str | None
 
 
 class AttemptKey(TypedRow, of=attempts):

@@ -18,13 +18,14 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows, views
+from computepool.hub.jobs import attempt_rows, dependency_rows, gang_rows, rows as job_rows, views
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
 from computepool.hub.lookup import name_rows
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
+from computepool.protocol.jobs.gangs import GangMember
 from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.jobs.views import CorrectedResult, JobDetail, JobPage, JobResult, JobView, OutputFile
 
@@ -80,7 +81,13 @@ def _detail(connection: Connection, *, principal: Principal, job_id: str, spec: 
         checkpoint=None if checkpoint is None else checkpoints.view(checkpoint),
         parent_id=child_rows.parents(connection, [row.id]).get(row.id),
         children=child_rows.direct(connection, row.id, limit=_CHILDREN_SHOWN),
+        gang=[] if row.gang is None else _gang(connection, row.gang),
     )
+
+
+def _gang(connection: Connection, gang: str) -> list[GangMember]:
+    found = gang_rows.members(connection, gang)
+    return [GangMember.from_attributes(member, rank=member.item, job_id=member.id) for member in found]
 
 
 def _outputs(connection: Connection, job_id: str) -> list[OutputFile]:

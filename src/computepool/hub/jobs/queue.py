@@ -11,7 +11,7 @@ from computepool.core.placement.backlog import Backlog
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
 from computepool.hub.fleet.shapes import shape_of
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import gang_rows, rows as job_rows
 from computepool.hub.jobs.rows import QueuedJob
 from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.nodes import rows as node_rows
@@ -30,6 +30,15 @@ class NewJobs:
     account_id: str
     priority: int
     ceiling: int
+    is_gang: bool = False  #: they are placed together
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedGang:
+    """A gang in the backlog, which holds it under the id of its first member."""
+
+    members: tuple[str, ...]  #: by rank
+    since_ms: int
 
 
 class Queue:
@@ -39,6 +48,7 @@ class Queue:
         self.changed = asyncio.Event()  #: there may be something to place
         self.placing = asyncio.Lock()  #: held from the choice of nodes until the jobs are in their sessions
         self._store, self._clock, self._specs, self._most = store, clock, specs, most
+        self.gangs: dict[str, QueuedGang] = {}  #: those in the backlog
         self._spec_of: dict[str, str] = {}  #: spec digests by job
         self._loaded_ms = 0
 
@@ -74,6 +84,8 @@ class Queue:
         specs = await self._specs.load({row.spec_digest for row in fresh})
         pins = {row.pinned for row in fresh if row.pinned}
         owners = await self._store.read(lambda c: node_rows.owners(c, pins)) if pins else {}
+        gangs = [row.id for row in fresh if row.gang]
+        members = await self._store.read(lambda c: gang_rows.member_ids(c, gangs)) if gangs else {}
         now_ms = self._clock.now_ms()
         for row in fresh:
             shape = shape_of(
@@ -86,6 +98,8 @@ class Queue:
                 own=owners.get(row.pinned) == row.shown_account,
             )
             self._spec_of[row.id] = row.spec_digest
+            if row.gang:
+                self.gangs[row.id] = QueuedGang(tuple(members[row.id]), row.queued_at_ms)
             backlog.add(row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}")
             if row.ready_at_ms > now_ms:
                 backlog.delay(row.id, row.ready_at_ms)
@@ -98,8 +112,11 @@ class Queue:
         if known is None or len(backlog) >= self._most:
             return  # the periodic load finds them
         shape = shape_of(known.requirements, new.account_id, ceiling=new.ceiling)
-        age = f"{self._clock.now_ms():015d}"
-        for job_id in new.job_ids:
+        now_ms = self._clock.now_ms()
+        age = f"{now_ms:015d}"
+        if new.is_gang:
+            self.gangs[new.job_ids[0]] = QueuedGang(tuple(new.job_ids), now_ms)
+        for job_id in new.job_ids[:1] if new.is_gang else new.job_ids:
             if job_id not in backlog:
                 self._spec_of[job_id] = new.spec_digest
                 backlog.add(job_id, shape, priority=new.priority, age_key=age + job_id)
@@ -111,7 +128,9 @@ class Queue:
     def forget_placed(self, job_id: str) -> None:
         """The dispatcher has taken it from the backlog, and a node has it."""
         self._spec_of.pop(job_id, None)
+        self.gangs.pop(job_id, None)
 
     def forget(self, job_id: str) -> None:
         self._spec_of.pop(job_id, None)
+        self.gangs.pop(job_id, None)
         self.backlog.remove(job_id)

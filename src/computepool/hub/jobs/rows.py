@@ -22,7 +22,9 @@ from computepool.protocol.jobs.filters import JobFilter
 
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 #: Waiting for nothing but a node.
-_IS_PLACEABLE = (jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0, jobs.c.comparing.is_(None))
+IS_PLACEABLE = (jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0, jobs.c.comparing.is_(None))
+#: Of a gang, only rank 0 is in the queue; it is placed with all others.
+_IS_FIRST = or_(jobs.c.gang.is_(None), jobs.c.gang == jobs.c.id)
 
 #: To nodes, and in the rules of placement, a hub job belongs to the account that it is about.
 SHOWN_ACCOUNT = func.coalesce(jobs.c.on_behalf_of, jobs.c.account_id).label("shown_account")
@@ -41,6 +43,7 @@ class QueuedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
     ceiling: int
     avoid_owners: str
     pinned: str
+    gang: str | None
 
 
 class LeasedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
@@ -61,6 +64,7 @@ class LeasedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
     runs: int
     longest_ms: int
     checkpoint_no: int | None
+    gang: str | None
 
 
 class JobRow(TypedRow, of=jobs):
@@ -118,6 +122,7 @@ class JobRow(TypedRow, of=jobs):
     carried: int | None
     items_failed: int
     held_until_ms: int | None
+    gang: str | None
     ttl_ms: int | None
     run_when: str | None
 
@@ -310,13 +315,13 @@ def open_in_group(connection: Connection, group_id: str) -> list[str]:
 
 def list_queued(connection: Connection, *, since_ms: int, limit: int) -> list[QueuedJob]:
     """Jobs that wait for nothing but a node, oldest first."""
-    waiting = QueuedJob.select().where(IS_OPEN, *_IS_PLACEABLE, jobs.c.queued_at_ms >= since_ms)
+    waiting = QueuedJob.select().where(IS_OPEN, *IS_PLACEABLE, _IS_FIRST, jobs.c.queued_at_ms >= since_ms)
     return QueuedJob.all(connection.execute(waiting.order_by(jobs.c.queued_at_ms, jobs.c.id).limit(limit)))
 
 
 def get_queued(connection: Connection, job_ids: Sequence[str]) -> list[QueuedJob]:
     """The given jobs, without those that do not wait for a node."""
-    statement = QueuedJob.select().where(dialect.among(connection, jobs.c.id, job_ids), *_IS_PLACEABLE)
+    statement = QueuedJob.select().where(dialect.among(connection, jobs.c.id, job_ids), *IS_PLACEABLE, _IS_FIRST)
     return QueuedJob.all(connection.execute(statement))
 
 
@@ -331,10 +336,10 @@ def lease_jobs(tx: Tx, job_ids: Sequence[str], *, node_id: str | None = None) ->
 
 
 def _lease(connection: Connection, which: ColumnElement[bool]) -> ReturningUpdate[*tuple[Any, ...]]:
-    queued, *_ = _IS_PLACEABLE
+    queued, *_ = IS_PLACEABLE
     return (
         update(jobs)
-        .where(dialect.skip_locked(connection.dialect.name, jobs.c.id, which, *_IS_PLACEABLE), queued)
+        .where(dialect.skip_locked(connection.dialect.name, jobs.c.id, which, *IS_PLACEABLE), queued)
         .values(
             state=JobState.LEASED.value,
             reason=Reason.PLACED.value,

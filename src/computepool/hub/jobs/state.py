@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from computepool.core.series import Series
+from computepool.hub.jobs.gang_run import GangRun
 from computepool.hub.jobs.queue import Queue
 from computepool.hub.jobs.specs import RunLengths, SpecCache
 from computepool.protocol.nodes.nodes import LoadModel
@@ -48,6 +49,7 @@ class JobsState:
     #: By account: jobs and cost of submissions that are being written. Apart from the uses, which may be counted anew.
     submitting_jobs: Counter[str] = field(default_factory=Counter)
     submitting_cost: Counter[str] = field(default_factory=Counter)
+    gang_runs: dict[tuple[str, int], GangRun] = field(default_factory=dict)  #: by gang and number of the attempts
     usages: dict[str, WatchedAttempt] = field(default_factory=dict)  #: by attempt
     #: Queries that read rows one by one take turns.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX))

@@ -53,6 +53,8 @@ class JobTx(Tx):
     penalised: list[str] = field(default_factory=list, kw_only=True)  #: nodes whose result was proven wrong
     #: Jobs that ran, so may have submitted others, and did not succeed.
     ended_parents: list[str] = field(default_factory=list, kw_only=True)
+    #: Members of gangs that were queued again, or ended without success: this concerns the other members.
+    broken_gangs: list[str] = field(default_factory=list, kw_only=True)
 
     @classmethod
     def of(cls, tx: Tx, snapshot: Snapshot) -> JobTx:

@@ -24,6 +24,8 @@ def finish(tx: JobTx, job: JobRow, state: JobState, *, actor: str, reason: Reaso
     holds.release(tx, job)
     checkpoints.drop(tx, job)
     tx.memory.finished.append(job.id)
+    if job.gang is not None:
+        tx.broken_gangs.append(job.id)
     if job.hub_job is not None:
         tx.ended_hub_jobs.append(job.id)
     for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
@@ -120,3 +122,5 @@ def requeue(tx: JobTx, job: JobRow, *, attempt_no: int, reason: Reason, actor: s
         job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
         tx.memory.requeued.append(job.id)
         tx.touch("queue")
+        if job.gang is not None:
+            tx.broken_gangs.append(job.id)

@@ -61,6 +61,9 @@ _SENTENCES: dict[Reason, str] = {
     ),
     Reason.NOT_CONFIRMED: "it has a result, but no node confirmed it before its time to live ended",
     Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
+    Reason.GANG_NOT_READY: "not all of its nodes were ready in time",
+    Reason.GANG_MEMBER_LOST: "another of its nodes was lost or failed",
+    Reason.GANG_MEMBER_FAILED: "it failed on another of its nodes",
     Reason.SUPERSEDED: "another attempt finished first",
     Reason.REPORTED: "reported from outside",
 }

@@ -184,6 +184,7 @@ def _adopt(
             gpus=[int(index) for index in attempt.gpus.split(",") if index],
             price=attempt.price,
             checkpoint=stored.checkpoints.get(attempt.id),
+            settings=hub.settings,
         )
         hub.nodes.registry.hold(
             session,

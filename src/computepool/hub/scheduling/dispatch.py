@@ -19,15 +19,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.money.market import Offer
+from computepool.core.placement.allocator import Placement
 from computepool.core.placement.choice import is_chosen_by_pool
 from computepool.core.placement.exploration import Explorer
+from computepool.core.placement.gangs import WaitingGang
 from computepool.core.placement.gates import could_run, still_agreed
 from computepool.core.resources import Shape
 from computepool.hub.clock import Clock
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.fleet.registry import Lane, LiveAttempt
-from computepool.hub.jobs import attempt_rows, rows as job_rows
+from computepool.hub.jobs import attempt_rows, gang_rows, rows as job_rows
 from computepool.hub.jobs.queue import NewJobs
 from computepool.hub.jobs.rows import LeasedJob
 from computepool.hub.jobs.running import checkpoints
@@ -51,6 +53,7 @@ class _Place:
     job_id: str
     lane: Lane
     offer: Offer
+    gang: str = ""  #: placed with others, or not at all
 
     def attempt(self) -> dict[str, Any]:
         """The columns of its attempt that are known before it is leased."""
@@ -139,25 +142,35 @@ class Dispatcher:
 
     def _choose(self) -> list[_Place]:
         self._backlog.release_due(self._hub.now_ms())
+        if self._queue.gangs or self._fleet.withheld is not None:
+            self._keep_nodes_for_gangs()
         return self._new_lanes() + self._top_up()
+
+    def _keep_nodes_for_gangs(self) -> None:
+        waiting = [
+            WaitingGang(job_id, self._backlog.shape_of(job_id), gang.since_ms)
+            for job_id, gang in self._queue.gangs.items()
+            if job_id in self._backlog and self._backlog.ready_at_ms(job_id) is None
+        ]
+        self._hub.scheduling.gang_hold.update(self._fleet, waiting, self._hub.now_ms())
 
     def _lease_of(self, places: Sequence[_Place]) -> Callable[[Tx], _Leased]:
         attempts = {place.job_id: place.attempt() for place in places}
-        return partial(_lease, attempts=attempts, lease_ms=self._registry.lease_ms)
+        gangs: dict[str, list[str]] = {}
+        for place in places:
+            if place.gang:
+                gangs.setdefault(place.gang, []).append(place.job_id)
+        return partial(_lease, attempts=attempts, gangs=gangs, lease_ms=self._registry.lease_ms)
 
     def _new_lanes(self) -> list[_Place]:
         places: list[_Place] = []
         limit, explorer = self._hub.settings.dispatch_batch_max, self._hub.scheduling.explorer
         for job_id, placement in self._backlog.take(self._fleet, limit, explorer):
+            if placement.others:
+                places += self._gang(job_id, placement)
+                continue
             node = self._fleet[placement.node_id]
-            lane = Lane(
-                id=f"{self._hub.process.hub_id}-{next(self._registry.lane_numbers)}",
-                node_id=placement.node_id,
-                owner=node.profile.owner,
-                shape=self._backlog.shape_of(job_id),
-                reservation=placement.reservation,
-                since_ms=self._hub.now_ms(),
-            )
+            lane = self._lane(job_id, placement)
             offer = self._offer(lane)
             # A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds.
             newcomer = node.is_newcomer and lane.owner != lane.shape.account
@@ -171,6 +184,23 @@ class Dispatcher:
                 more = self._backlog.take_like(lane.shape, depth - 1)
                 places += [_Place(like, lane, offer) for like in more]
         return places
+
+    def _lane(self, job_id: str, placement: Placement) -> Lane:
+        return Lane(
+            id=f"{self._hub.process.hub_id}-{next(self._registry.lane_numbers)}",
+            node_id=placement.node_id,
+            owner=self._fleet[placement.node_id].profile.owner,
+            shape=self._backlog.shape_of(job_id),
+            reservation=placement.reservation,
+            since_ms=self._hub.now_ms(),
+        )
+
+    def _gang(self, first: str, placement: Placement) -> list[_Place]:
+        """A lane for each member: the backlog knows a gang by its first."""
+        lanes = [self._lane(first, each) for each in (placement, *placement.others)]
+        members = self._queue.gangs[first].members
+        pairs = zip(members, lanes, strict=True)
+        return [_Place(job_id, lane, self._offer(lane), gang=first) for job_id, lane in pairs]
 
     def _depth(self, digest: str) -> int:
         """How many jobs of this spec one lane may hold: one while their run time is unknown, then what fits `lane_work_ms`."""
@@ -235,6 +265,7 @@ class Dispatcher:
                 gpus=place.lane.gpus,
                 price=place.offer.price,
                 checkpoint=checkpoint,
+                settings=self._hub.settings,
             )
             self._registry.hold(session, LiveAttempt(place.lane, grant, now_ms, hub_job=job.hub_job is not None))
             woken[session.node_id] = session
@@ -261,8 +292,16 @@ def _insert_and_lease(
     return reply, fresh, lease(tx) if fresh else {}
 
 
-def _lease(tx: Tx, *, attempts: Mapping[str, dict[str, Any]], lease_ms: int) -> _Leased:
-    """Lease the jobs that are still queued, with an attempt each."""
+def _lease(
+    tx: Tx, *, attempts: Mapping[str, dict[str, Any]], gangs: Mapping[str, Sequence[str]], lease_ms: int
+) -> _Leased:
+    """Lease the jobs that are still queued, with an attempt each; of a gang all members, or none."""
+    if gangs:
+        whole = gang_rows.whole(tx, gangs)
+        left_out = {job_id for gang, job_ids in gangs.items() if gang not in whole for job_id in job_ids}
+        attempts = {job_id: attempt for job_id, attempt in attempts.items() if job_id not in left_out}
+        if not attempts:
+            return {}
     nodes = {job_id: attempt["node_id"] for job_id, attempt in attempts.items()}
     only = next(iter(nodes.values())) if len(set(nodes.values())) == 1 else None
     leased = job_rows.lease_jobs(tx, list(attempts), node_id=only)

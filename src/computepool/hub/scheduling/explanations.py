@@ -89,12 +89,13 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     if pending := [other.id for other in others if other.state not in TERMINAL]:
         waits = _WAITS[job.when].format(pluralize(len(pending), "job"))
         return _plain(hub, job, f"{waits}: {', '.join(pending[:5])}.")
-    ready_at_ms = backlog.ready_at_ms(job_id)
+    first = job.gang[0].job_id if job.gang else job_id
+    ready_at_ms = backlog.ready_at_ms(first)
     if ready_at_ms is not None and ready_at_ms > now_ms:
         wait = duration((ready_at_ms - now_ms) / 1000)
         return _plain(hub, job, f"{job.status.capitalize()}; the next attempt starts in {wait}.")
-    queued = job_id in backlog
-    shape = backlog.shape_of(job_id) if queued else shape_of(job.spec.requirements(), job.account_id)
+    queued = first in backlog
+    shape = backlog.shape_of(first) if queued else shape_of(job.spec.requirements(), job.account_id)
     shape = explain.without_moot_price(fleet, shape)
     if job.reason is Reason.VERIFYING:
         view = _why(hub, explain.explain(fleet, shape))
@@ -102,7 +103,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     else:
         view = _why(hub, await explanation(hub, shape))
     named = {"job_id": job_id, "state": job.state, "reason": job.reason.value}
-    return view.model_copy(update={**named, "ahead": backlog.position(job_id)})
+    return view.model_copy(update={**named, "ahead": backlog.position(first)})
 
 
 async def _describe_verification(hub: Hub, job: JobDetail) -> str:
@@ -167,6 +168,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,
+        nodes=request.nodes,
         dependencies=request.dependencies,
     )
     shape = shape_of(needs, principal.account_id)

@@ -11,6 +11,8 @@ from computepool.hub.jobs.attempt_rows import LiveAttemptRow
 from computepool.hub.jobs.rows import LeasedJob
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.money import holds
+from computepool.hub.settings import Settings
+from computepool.protocol.jobs.gangs import GangGrant
 from computepool.protocol.nodes.nodes import Grant, OutputRef
 
 
@@ -23,6 +25,7 @@ def grant_of(
     gpus: list[int],
     price: int,
     checkpoint: CheckpointRow | None,
+    settings: Settings,
 ) -> Grant:
     """`checkpoint`: from which the attempt resumes. The grant is not validated, because all of it comes from the store."""
     money = holds.for_one_run(job) if checkpoint is None else max(0, holds.for_one_run(job) - checkpoint.spent)
@@ -42,6 +45,7 @@ def grant_of(
         paid_ms=affordable_ms(price, money),
         left_ms=None if checkpoint is None else rules.left_ms(job.longest_ms, checkpoint.covered_ms),
         checkpoint=None if checkpoint is None else _files(checkpoint),
+        gang=None if job.gang is None else GangGrant(id=job.gang, start_ms=round(settings.gang_start_s * 1000)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from computepool.hub.context import Hub
 from computepool.hub.jobs import rows as job_rows, transactions, transitions
 from computepool.hub.jobs.transactions import JobTx, MemoryChanges
-from computepool.hub.settlement import after_commit, hub_jobs
+from computepool.hub.settlement import after_commit, gangs, hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, recheck_rows, rechecks, violations
 from computepool.hub.snapshot import Snapshot
 
@@ -35,8 +35,10 @@ async def write(hub: Hub, unit: Callable[[JobTx], T], snapshot: Snapshot | None 
 
 def run(tx: JobTx) -> None:
     """A follow-up can end or start further jobs, so this continues until nothing is left to do."""
-    while tx.ended_hub_jobs or tx.penalised or tx.ended_parents:
-        if tx.ended_parents:
+    while tx.ended_hub_jobs or tx.penalised or tx.ended_parents or tx.broken_gangs:
+        if tx.broken_gangs:
+            gangs.follow_member(tx, tx.broken_gangs.pop(0))
+        elif tx.ended_parents:
             parents, tx.ended_parents = tx.ended_parents, []
             transitions.end_children(tx, parents)
         elif tx.penalised:

@@ -197,6 +197,7 @@ class _Settling:
             is_own=attempt.owner_id == job.account_id,
             before_start=attempt.leased_at_ms < self.tx.snapshot.started_at_ms,
             resumed=bool(attempt.covered_ms or attempt.spent),
+            in_gang=job.gang is not None,
             can_move=job.checkpoint_no == attempt.number and case.report.move_to is not None,
         )
 
@@ -248,10 +249,12 @@ class _Settling:
     def _new_columns(self, case: _Case, state: AttemptState, digest: str) -> dict[str, Any]:
         report, attempt = case.report, case.attempt
         finished = max(attempt.leased_at_ms, self.tx.now_ms - report.ended_ago_ms)
+        # A node that stopped it because the hub said so does not know why.
+        was_stopped = attempt.state == AttemptState.CANCELLED and report.outcome is Outcome.CANCELLED
         return {
             "attempt": attempt.id,
             "new_state": state.value,
-            "new_reason": report.reason.value,
+            "new_reason": attempt.reason if was_stopped else report.reason.value,
             "new_report_digest": digest,
             "new_exit_code": report.exit_code,
             "new_error": report.error,

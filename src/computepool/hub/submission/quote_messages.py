@@ -12,7 +12,7 @@ from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 
 def sentences(view: QuoteView, request: QuoteRequest, too_few_owners: str = "") -> list[str]:
     found = [
-        _who(view),
+        _who(view) if request.nodes == 1 or not view.nodes else view.reason,
         too_few_owners,
         network(view),
         _python(view, request),

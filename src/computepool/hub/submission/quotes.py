@@ -74,7 +74,12 @@ class _History:
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
     needs = await hosts.resolve(hub, principal.account_id, request.needs)
     requirements = requirements_of(
-        needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s, dependencies=request.dependencies
+        needs,
+        net=request.net,
+        labels=request.labels,
+        timeout_s=request.timeout_s,
+        dependencies=request.dependencies,
+        nodes=request.nodes,
     )
     if request.secret_owners is not None:
         owners = await job_secrets.owner_ids(hub, request.secret_owners)
@@ -85,18 +90,26 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         requirements,
         account,
         timeout_s=request.timeout_s,
-        items=request.items,
+        items=request.items * request.nodes,
         max_price=request.max_price,
         budget=request.budget,
-        policy=verification.policy(request.verify, request.confidence, hub.settings, host=request.needs.host),
+        policy=verification.policy(
+            "none" if request.nodes > 1 else request.verify, request.confidence, hub.settings, host=request.needs.host
+        ),
     )
     shape = shape_of(requirements, account, ceiling=agreed.ceiling)
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
-    reason = "" if seen.able else (await explanations.explanation(hub, shape)).sentence
+    reason, can_start = "", True
+    if not seen.able or request.nodes > 1:
+        found = await explanations.explanation(hub, shape)
+        reason, can_start = found.sentence, bool(found.eligible_now)
     zones = sorted({(group.offer.zone.tier, group.offer.zone.region) for group in seen.groups})
     history = await hub.store.read(_look_back, hub, account=account, request=request, zones=zones)
     view = _view(hub.money.market.table, request, agreed, seen=seen, history=history)
     view = view.model_copy(update={"reason": reason})
+    if request.nodes > 1 and not can_start:
+        unknown = Estimate(text=f"Unknown. {reason}")
+        view = view.model_copy(update={"start": unknown, "finish": unknown})
     few = quote_messages.missing_owners(agreed.policy, seen.owners)
     return view.model_copy(update={"sentences": quote_messages.sentences(view, request, few)})
 
@@ -144,7 +157,7 @@ def _view(table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outl
     return QuoteView(
         economy=table.economy.value,
         price_version=table.version,
-        items=request.items,
+        items=request.items * request.nodes,
         price_low=low,
         price_high=high,
         max_price=agreed.ceiling,

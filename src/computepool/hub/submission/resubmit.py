@@ -28,6 +28,8 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, request: R
     assert row is not None
     if row.account_id != principal.account_id:
         raise Conflict("Only its submitter can resubmit a job: the new one is charged to whoever submits it.")
+    if row.gang not in (None, row.id):
+        raise Conflict(f"It is one member of a job on several nodes; resubmit the first, {row.gang}.")
     how = Comparison.of(row)
     digests = [row.spec_digest] + ([] if how.function is None else [how.function])
     specs = await hub.jobs.specs.load(digests)
@@ -67,7 +69,8 @@ def _same_terms(row: FullJobRow) -> dict[str, int]:
         ceiling=row.ceiling, timeout_ms=row.longest_ms, items=1, budget=None, policy=verifying.parse(row.verify)
     )
     limited = 0 < row.hold < full.hold_each
-    return {"max_price": row.ceiling} | ({"budget": row.hold} if limited else {})
+    members = 1 if row.gang is None else row.item_count
+    return {"max_price": row.ceiling} | ({"budget": row.hold * members} if limited else {})
 
 
 def _function(spec: JobSpec) -> CompareFunction:

@@ -31,6 +31,7 @@ from computepool.hub.nodes import hosts
 from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.secrets import job_secrets
+from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import predecessors, quotes, verification
 from computepool.protocol.jobs.children import ChildrenRequest
@@ -80,6 +81,8 @@ async def _prepare(
     hub: Hub, principal: Principal, request: SubmitRequest, *, parent: Parent | None
 ) -> tuple[_Submission, str]:
     """What is to be written, and a warning if no connected node could run it."""
+    if request.spec.nodes > 1:
+        request = _expand(request, hub.settings)
     if request.spec.children > hub.settings.children_max:
         raise BadRequest(f"A job may submit {hub.settings.children_max} jobs at most.", field="spec.children")
     if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
@@ -116,6 +119,20 @@ async def _prepare(
         parent=parent,
     )
     return submission, warning
+
+
+def _expand(request: SubmitRequest, settings: Settings) -> SubmitRequest:
+    """A gang is one item for each of its members; the first, rank 0, has the key."""
+    nodes = request.spec.nodes
+    if nodes > settings.gang_nodes_max:
+        raise BadRequest(f"A job may run on {settings.gang_nodes_max} nodes at most.", field="spec.nodes")
+    if len(request.items) > 1:
+        raise BadRequest("A job on several nodes is submitted alone, as one item.", field="items")
+    [first] = request.items
+    if first.replaces is not None or first.bundled > 1:
+        raise BadRequest("A job on several nodes is one item.", field="items")
+    others = [first.model_copy(update={"key": None})] * (nodes - 1)
+    return request.model_copy(update={"items": [first, *others]})
 
 
 def _check_links(request: SubmitRequest) -> None:
@@ -204,6 +221,7 @@ class _Submission:
             account_id=self.principal.account_id,
             priority=self.request.priority,
             ceiling=self.terms.ceiling,
+            is_gang=self.request.spec.nodes > 1,
         )
 
     def insert(self, tx: Tx) -> SubmitReply:
@@ -264,6 +282,7 @@ class _Submission:
             "runs": self.terms.policy.runs,
             "compare": self.comparison.row(),
             "watched": watched,
+            "gang": self.job_ids[0] if request.spec.nodes > 1 else None,
         }
         return [
             shared

@@ -34,7 +34,14 @@ def policy(verify: str | None, confidence: float | None, settings: Settings, *, 
 
 
 def _verify(request: SubmitRequest) -> str | None:
-    """A sealed job is never verified, because to the hub two sealed results always differ."""
+    """A sealed job is never verified, because to the hub two sealed results always differ; nor is a member of a gang, because
+    its result depends on all of them."""
+    if request.spec.nodes > 1:
+        if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
+            raise BadRequest(
+                "The results of a job on several nodes are not verified: remove verify and compare.", field="spec.nodes"
+            )
+        return "none"
     if request.spec.seal_to is None:
         return request.verify
     if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import Reply, Request, Tag
+from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
 
 
@@ -58,6 +59,7 @@ class PreviewRequest(Request):
     net: NetTargets = []
     labels: list[Tag] = Field(default=[], max_length=32)
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
+    nodes: int = Field(default=1, ge=1, le=NODES_MAX)
     dependencies: Dependencies = []
     limit: int = Field(default=100, ge=1, le=1000)
 

@@ -33,6 +33,7 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
+from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.requirements import (
     REQUIREMENT_CHARS_MAX,
     REQUIREMENTS_MAX,
@@ -186,6 +187,7 @@ def requirements_of(
     timeout_s: float,
     dependencies: Sequence[str] = (),
     inputs: Sequence[InputFile] = (),
+    nodes: int = 1,
 ) -> Requirements:
     software = dependencies_of(dependencies) if dependencies else frozenset()
     large = sorted((file.size, file.digest) for file in inputs if file.size >= WARM_INPUT_MIN)[-WARM_INPUTS_MAX:]
@@ -197,6 +199,7 @@ def requirements_of(
         network=bool(net),
         labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
+        nodes=nodes,
     )
 
 
@@ -234,6 +237,8 @@ class JobSpec(WithSecrets):
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
+    #: A gang: it runs on this many nodes of one owner, or of its mesh, at once, with a rank on each.
+    nodes: int = Field(default=1, ge=1, le=NODES_MAX)
     takes_results: bool = False  #: its arguments contain results of other jobs (`uses` of its items)
 
     @property
@@ -259,6 +264,7 @@ class JobSpec(WithSecrets):
             timeout_s=self.timeout_s,
             dependencies=self.dependencies,
             inputs=self.inputs,
+            nodes=self.nodes,
         )
         return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 

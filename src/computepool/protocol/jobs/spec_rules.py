@@ -31,6 +31,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
         if not is_plain(text):
             raise ValueError(f"{text!a} has control characters or bidirectional characters")
     _check_command(spec)
+    _check_gang(spec)
     _check_secrets(spec)
     for file in spec.inputs:
         check_name(file.name)
@@ -73,6 +74,17 @@ def _check_command(spec: JobSpec) -> None:
         raise ValueError(
             f"argv and env take {size} bytes, and the limit is {COMMAND_BYTES_MAX}; send long texts as input files"
         )
+
+
+def _check_gang(spec: JobSpec) -> None:
+    if spec.nodes == 1:
+        return
+    if spec.needs.host:
+        raise ValueError(f"nodes: a job on {spec.nodes} nodes cannot name one host; select its nodes with tags")
+    if spec.moves:
+        raise ValueError("nodes: a job on several nodes cannot move to another host")
+    if spec.kind is JobKind.CLASS:
+        raise ValueError("nodes: a job class runs on one node; submit a function or a program")
 
 
 def command_bytes(texts: Iterable[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from computepool.core.jobs.lifecycle import JobKind, JobState, Reason, When
 from computepool.protocol.base import Page, Reply
+from computepool.protocol.jobs.gangs import GangMember
 from computepool.protocol.jobs.jobs import JobSpec
 
 
@@ -112,6 +113,7 @@ class JobDetail(JobView):
     pinned: str = ""  #: the host on which it asked to continue
     moves: int = 0
     children: list[str] = []  #: the first of the jobs that it submitted
+    gang: list[GangMember] = []  #: all ranks of a job on several nodes, of which this job is one
 
 
 class JobResult(Reply):

@@ -10,6 +10,7 @@ from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
+from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
 from computepool.protocol.secrets import SECRET_OWNERS_MAX
 
@@ -199,6 +200,7 @@ class QuoteRequest(Request):
     kind: JobKind | None = None
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
     items: int = Field(default=1, strict=True, ge=1, le=QUOTE_ITEMS_MAX)
+    nodes: int = Field(default=1, strict=True, ge=1, le=NODES_MAX)  #: of one job; it is priced for each
     max_price: Micro | None = None  #: per hour and job
     budget: PositiveMicro | None = None  #: for all items together
     net: NetTargets = []  #: hosts it must reach

@@ -23,6 +23,7 @@ from computepool.protocol.base import (
     Signature,
     empty_list,
 )
+from computepool.protocol.jobs.gangs import GangGrant
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName
 from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.hardware import HardwareView
@@ -142,6 +143,7 @@ class Grant(Reply):
     paid_ms: Lasts | None = None  #: how long the money lasts; then the job is stopped
     left_ms: Lasts | None = None  #: the rest of its time limit, if earlier attempts of this run used a part
     checkpoint: list[OutputRef] | None = None  #: the files to resume from
+    gang: GangGrant | None = None  #: of a member of a gang
 
     def digest(self) -> str:
         """Covers everything that the node acts on; bound by the job token."""
@@ -151,6 +153,7 @@ class Grant(Reply):
             str(self.price), str(self.paid_ms),
             *(() if self.left_ms is None else (str(self.left_ms),)),
             *(f"{file.name}={file.digest}" for file in self.checkpoint or ()),
+            *(() if self.gang is None else (self.gang.text(),)),
         )  # fmt: skip
 
 

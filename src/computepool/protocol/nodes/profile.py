@@ -73,6 +73,7 @@ class Profile(OffersSoftware):
     driver: Version = ""  #: of its NVIDIA cards
     cuda: Version = ""  #: the newest that this driver runs
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
+    gangs: bool = False  #: its jobs can join the network of a gang
     #: megabits per second, measured from the hub and to it; 0: unknown
     down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
     up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
@@ -123,6 +124,7 @@ class Profile(OffersSoftware):
             cuda=number_of(self.cuda),
             lends_gpus=self.lends_gpus,
             network=self.network,
+            gangs=self.gangs,
             environments=tuple(found.environment() for found in self.environments),
             installs=self.installs,
             down_mbps=self.down_mbps,

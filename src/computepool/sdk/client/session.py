@@ -60,6 +60,7 @@ class Submission:
     budget_each: int | None = None  #: microcredits per job; a batch is sent with the sum
     retries: int = 0
     allow_pickle: bool = False
+    nodes: int = 1  #: of each job; one on several is sent alone
     batch: object = None  #: jobs with the same object form one batch, in which they are numbered
     takes_results: bool = False  #: their arguments contain results of other jobs
 
@@ -310,7 +311,8 @@ class GroupSession:
     def _submit(self, batch: list[Outgoing]) -> None:
         receivers = [receiver for _, _, receiver in batch]
         try:
-            self._acknowledge(receivers, self._send(batch).job_ids)
+            # A job on several nodes is one for each of its ranks; its result is that of rank 0.
+            self._acknowledge(receivers, self._send(batch).job_ids[: len(receivers)])
         except (BadRequest, Conflict) as error:
             if len(batch) == 1 or not batch[0][0].takes_results:
                 self._reject(receivers, error)
@@ -344,7 +346,7 @@ class GroupSession:
         size = 0
         while self._queue and len(batch) < ITEMS_MAX and size < BATCH_BYTES_MAX:
             entry = self._queue[0]
-            if batch and entry[0] is not batch[0][0] and entry[0] != batch[0][0]:
+            if batch and (entry[0].nodes > 1 or (entry[0] is not batch[0][0] and entry[0] != batch[0][0])):
                 break
             batch.append(self._queue.popleft())
             size += len(entry[1])

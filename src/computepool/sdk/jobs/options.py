@@ -84,6 +84,8 @@ class JobOptions(TypedDict, total=False):
     moves: bool  #: it moves to hosts that it names; default: if its code uses computepool.dispatch_to
     #: how many jobs it may submit while it runs, including their own children (docs/children.md); default: 0
     children: int
+    #: run it on this many nodes of one owner, or of its mesh, at once, with a rank on each (docs/gangs.md); default: 1
+    nodes: int
     children_budget: Credits  #: maximum cost of these jobs; default: its own hold times children
 
 
@@ -146,7 +148,7 @@ def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     return validate(Needs, python=python, **fields)
 
 
-_SAME_IN_SPEC = ("name", "allow_pickle", "checkpoints", "moves", "children")
+_SAME_IN_SPEC = ("name", "allow_pickle", "checkpoints", "moves", "children", "nodes")
 
 
 def spec(options: JobOptions, *, inputs: Sequence[InputFile], python: str | None = None, **what: Any) -> JobSpec:

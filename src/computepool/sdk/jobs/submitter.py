@@ -88,6 +88,8 @@ class Submitter:
         """
         from computepool.sdk.jobs.mapping import MapRun
 
+        if self._given.get("nodes", 1) > 1:
+            raise BadRequest("nodes: each item of a map runs on one node; use submit for a job on several nodes.")
         total = min((len(items) for items in iterables if isinstance(items, Sized)), default=None)
         self.function(fn, jobs=total)  # raises errors before an item is read
         tasks = (self._task(index, args) for index, args in enumerate(zip(*iterables, strict=False)))
@@ -167,6 +169,7 @@ class Submitter:
         spec = self._quote_spec(what, args)
         terms = options.terms(self._given)
         fields: dict[str, Any] = {"needs": self.needs, "name": self._given.get("name"), "items": items}
+        fields["nodes"] = self._given.get("nodes", 1)
         fields |= options.rules(self._given)
         fields |= {word: terms[word] for word in ("max_price", "budget", "verify", "confidence") if word in terms}
         if spec is not None:
@@ -367,6 +370,7 @@ class Submitter:
             budget_each=each,
             retries=retries,
             allow_pickle=self.allow_pickle,
+            nodes=spec.nodes,
         )
 
 

@@ -23,7 +23,7 @@ from computepool.agent.sandbox.supervise import Process, read_wait_status, unwra
 from computepool.core.isolation import Level
 
 #: The highest numbers that the launcher leaves free; bubblewrap closes them before the job starts.
-_SECCOMP_FD, _STATUS_FD, _ARGS_FD = range(JOB_FD_MAX + 1, FIRST_OWN_FD)
+_SECCOMP_FD, _STATUS_FD, _ARGS_FD, _INFO_FD, _BLOCK_FD = range(JOB_FD_MAX + 1, FIRST_OWN_FD)
 _NOBODY = 65534
 _FAILED = "bubblewrap could not make the sandbox; see the job's stderr"
 _TRY_S = 10.0
@@ -47,7 +47,7 @@ class BubblewrapSandbox(BoxedSandbox):
         devices = devices_folder(config.cache_dir)
         self.footprint = replace(self.footprint, devices=devices)
         super().__init__(config)
-        self._filter = seccomp.program()
+        self._filter, self._filter_of_gangs = seccomp.program(), seccomp.program(netlink=True)
         own_dev = ("--dev", "/dev")
         shared_dev = own_dev if devices is None else ("--dev-bind", devices, "/dev")
         self._fixed, self._fixed_with_cards = (
@@ -60,7 +60,12 @@ class BubblewrapSandbox(BoxedSandbox):
         # Not on the command line: every user of the host can read that, and the job can read bubblewrap's.
         fixed = self._fixed_with_cards if command.policy.gpus else self._fixed
         os.pwrite(settings, fixed + _as_file(self._arguments(command)), 0)
-        own = {_SECCOMP_FD: slot.memory_file("seccomp", self._filter), _STATUS_FD: status, _ARGS_FD: settings}
+        hold = command.policy.hold
+        # Files that never change are kept by name.
+        seccomp_file = ("seccomp", self._filter) if hold is None else ("seccomp-gang", self._filter_of_gangs)
+        own = {_SECCOMP_FD: slot.memory_file(*seccomp_file), _STATUS_FD: status, _ARGS_FD: settings}
+        if hold is not None:
+            own |= {_INFO_FD: hold[0], _BLOCK_FD: hold[1]}
 
         def read_ending(wait_status: int) -> Exit:
             if b'"exit-code"' not in os.pread(status, 4096, 0):  # It never started.
@@ -88,6 +93,8 @@ class BubblewrapSandbox(BoxedSandbox):
             yield from ("--remount-ro", "/dev")
         for name, value in self._env(policy).items():
             yield from ("--setenv", name, value)
+        if policy.hold is not None:
+            yield from ("--info-fd", str(_INFO_FD), "--block-fd", str(_BLOCK_FD))
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
 
 

@@ -72,7 +72,9 @@ _X32_BIT = 0x4000_0000
 _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
 #: Offsets in struct seccomp_data. Arguments have 64 bits, little-endian; an int is the lower half.
-_NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24
+_NR, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32
+#: Without rights over its network namespace, a job can only read with this protocol.
+_AF_NETLINK, _NETLINK_ROUTE = 16, 0
 
 #: The part of a register that an int argument uses.
 _INT = 0xFFFF_FFFF
@@ -80,10 +82,13 @@ _INT = 0xFFFF_FFFF
 _Instruction = tuple[int, int, int, int]
 
 
-def program(machine: str | None = None) -> bytes:
-    """The filter for `machine` (default: this one) as an array of struct sock_filter."""
+def program(machine: str | None = None, *, netlink: bool = False) -> bytes:
+    """The filter for `machine` (default: this one) as an array of struct sock_filter.
+
+    `netlink`: for members of gangs, whose programs ask for the addresses of their interface (`getifaddrs`).
+    """
     arch = ARCHES[machine or platform.machine()]
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(arch))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(arch, netlink=netlink))
 
 
 def oci() -> dict[str, Any]:
@@ -113,7 +118,7 @@ def _oci_rule(names: list[str], argument: int, *, mask: int, value: int) -> dict
     return {"names": names, "action": "SCMP_ACT_ERRNO", "args": [condition]}
 
 
-def _instructions(arch: Arch) -> Iterator[_Instruction]:
+def _instructions(arch: Arch, *, netlink: bool) -> Iterator[_Instruction]:
     yield (_LOAD, 0, 0, _ARCH)
     yield (_JEQ, 1, 0, arch.audit)
     yield (_RET, 0, 0, _KILL_PROCESS)
@@ -129,11 +134,11 @@ def _instructions(arch: Arch) -> Iterator[_Instruction]:
     # On ENOSYS glibc falls back from clone3 to clone, whose flags are in a register, where BPF can see them.
     yield (_JEQ, 0, 1, _CLONE3)
     yield _refuse(errno.ENOSYS)
-    yield from _check_arguments(arch)
+    yield from _check_arguments(arch, netlink=netlink)
     yield (_RET, 0, 0, _ALLOW)
 
 
-def _check_arguments(arch: Arch) -> Iterator[_Instruction]:
+def _check_arguments(arch: Arch, *, netlink: bool) -> Iterator[_Instruction]:
     yield (_JEQ, 0, 4, arch.clone)
     yield (_LOAD, 0, 0, _ARG0)
     yield (_JSET, 0, 1, CLONE_NEW_MASK)
@@ -141,10 +146,15 @@ def _check_arguments(arch: Arch) -> Iterator[_Instruction]:
     yield (_RET, 0, 0, _ALLOW)
     for number in (arch.socket, arch.socketpair):
         count = len(SOCKET_FAMILIES)
-        yield (_JEQ, 0, count + 3, number)
+        more = 3 if netlink and number == arch.socket else 0
+        yield (_JEQ, 0, count + more + 3, number)
         yield (_LOAD, 0, 0, _ARG0)
         for index, family in enumerate(SOCKET_FAMILIES):
-            yield (_JEQ, count - index, 0, family)
+            yield (_JEQ, count - index + more, 0, family)
+        if more:
+            yield (_JEQ, 0, 2, _AF_NETLINK)
+            yield (_LOAD, 0, 0, _ARG2)
+            yield (_JEQ, 1, 0, _NETLINK_ROUTE)
         yield _refuse(errno.EAFNOSUPPORT)
         yield (_RET, 0, 0, _ALLOW)
     count = len(DENIED_IOCTLS)

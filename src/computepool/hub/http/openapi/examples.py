@@ -184,6 +184,7 @@ REQUESTS: dict[str, Examples] = {
         {"seq": 1, "request": {"spec": {"kind": "command", "name": "hello", "argv": ["/bin/echo", "hello"]}}},
     ),
     "ChildGroupRequest": _one("A group for what it submits", {"seq": 1, "name": "parts"}),
+    "BarrierRequest": _one("Ready to start, and reachable directly", {"phase": "ready", "lan": "192.168.7.20:41234"}),
     "MessageRequest": _one("A value, encoded as results are", {"seq": 1, "value": '{"loss":0.25}'}),
     "HardwareReport": _one(
         "A node with one GPU that can be measured",

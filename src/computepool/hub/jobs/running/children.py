@@ -109,6 +109,8 @@ def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> Jo
 def narrow(parent: Parent, requested: ChildrenRequest) -> SubmitRequest:
     """The request, limited to what the parent itself may do: its node may have invented the request."""
     request, spec, own = requested.request, requested.request.spec, parent.spec
+    if spec.nodes > 1:
+        raise Forbidden("A running job cannot submit jobs on several nodes.", field="spec.nodes")
     if not set(spec.net) <= set(own.net):
         raise Forbidden("A job may list only hosts that it may reach itself.", field="spec.net")
     if spec.allow_pickle and not own.allow_pickle:

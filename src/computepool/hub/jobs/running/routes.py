@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from fastapi import Request
+from fastapi import Request, Response
 
 from computepool.hub.groups import groups, messages
+from computepool.hub.http.bodies import read_within
 from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Node, Seq, WaitMs
 from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.jobs import jobs
-from computepool.hub.jobs.running import arguments, children
+from computepool.hub.jobs.running import arguments, children, gang_network
 from computepool.hub.secrets import job_secrets
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
+from computepool.protocol.jobs.gangs import BATCH_MAX, BarrierReply, BarrierRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import SubmitReply
 from computepool.protocol.jobs.views import JobResult, JobView
@@ -22,6 +24,8 @@ from computepool.protocol.nodes.arguments import ArgumentPage
 from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 
 router = guarded_router(tags=["agent"])
+_BYTES = "application/octet-stream"
+PACKETS = {_BYTES: {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.post("/attempts/{attempt_id}/jobs", status_code=201, responses=refuses(402, 403, 404, 409, 429, 507))
@@ -81,6 +85,32 @@ async def child_group_results(
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_group(hub, parent, group_id)
     return await groups.results(hub, parent.principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.post("/attempts/{attempt_id}/gang", responses=refuses(404))
+async def gang_barrier(
+    attempt_id: IdPath, body: BarrierRequest, node: Node, hub: HubDep, wait_ms: WaitMs
+) -> BarrierReply:
+    """Wait for the other members of a job on several nodes."""
+    return await gang_network.wait(hub, node, attempt_id, request=body, wait_ms=wait_ms)
+
+
+@router.post(
+    "/attempts/{attempt_id}/gang/packets",
+    response_class=Response,
+    openapi_extra={"requestBody": {"required": True, "content": PACKETS}},
+    responses={200: {"description": "Packets from the other members", "content": PACKETS}, **refuses(404, 409, 413)},
+)
+async def gang_packets(request: Request, attempt_id: IdPath, node: Node, hub: HubDep, wait_ms: WaitMs) -> Response:
+    """Send packets to the other members of a job on several nodes, or receive them.
+    Each is an IPv4 packet with its length in two bytes in front. Without a body, waits for packets and returns them.
+    """
+    data = await read_within(request.stream(), BATCH_MAX)
+    if data:
+        gang_network.send(hub, node, attempt_id, data=data)
+        return Response(b"", media_type=_BYTES)
+    received = await gang_network.receive(hub, node, attempt_id, wait_ms=wait_ms)
+    return Response(received, media_type=_BYTES)
 
 
 @router.get("/attempts/{attempt_id}/arguments", responses=refuses(404, 409))

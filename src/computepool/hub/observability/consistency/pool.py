@@ -156,6 +156,15 @@ def held_without_one_attempt() -> Select[Any]:
     return _jobs(jobs.c.state.in_(_HELD), or_(_live_count != 1, ~same))
 
 
+@RULES.statement("all unfinished members of a gang wait, or all are held, with as many attempts")
+def divided_gangs() -> Select[Any]:
+    other = jobs.alias("other")
+    waits, other_waits = jobs.c.state == JobState.QUEUED.value, other.c.state == JobState.QUEUED.value
+    differs = or_(waits != other_waits, jobs.c.attempt_no != other.c.attempt_no)
+    divided = exists().where(other.c.gang == jobs.c.gang, other.c.finished_at_ms.is_(None), differs)
+    return _jobs(jobs.c.gang.is_not(None), jobs.c.finished_at_ms.is_(None), divided)
+
+
 @RULES.statement("a job's attempt number is that of its newest attempt")
 def numbers_out_of_step() -> Select[Any]:
     """Attempts are numbered 1, 2, 3 … and the job knows the last number."""
