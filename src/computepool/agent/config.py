@@ -114,6 +114,7 @@ class AgentLimits:
     environment_cpus: float = 2.0
     environment_pids: int = 256
     environment_installs_max: int = 2  #: at once
+    cache_report_s: float = 15.0  #: between two looks at what is cached, for the hub
     # other Pythons
     pythons_max: int = 8
     pythons_bytes_max: int = 4 * GIB  #: of all together; the least recently used ones are evicted

@@ -181,8 +181,26 @@ _TERMS = {
     "retries": option(int, "N", "Retries if the job itself fails."),
     "inputs": option(list[str], "PATH", "File or folder to send, as PATH or NAME=PATH; repeatable.", "--input", "-i"),
     "env": option(list[str], "NAME=VALUE", "Environment variable; NAME alone copies the local value.", "--env", "-e"),
+    "secrets": option(
+        list[str],
+        "NAME[=VAR]",
+        "One of your secrets (pool secrets), as this variable; repeatable. The job then runs only on your own nodes.",
+        "--secret",
+    ),
+    "secret_owners": option(
+        list[str], "ACCOUNT", "Also nodes of this account may get its secrets; repeatable.", "--secret-owner"
+    ),
+    "secrets_anywhere": option(
+        bool, None, "Any node may get its secrets, and so its owner.", "--secret-anywhere/--no-secret-anywhere"
+    ),
     "dependencies": option(
         list[str], "PACKAGE", "Python package to install; repeatable. Default: what the script imports.", "--dep"
+    ),
+    "offered_only": option(
+        bool,
+        None,
+        "Run only where the node's owner offers an environment with these packages; install nothing.",
+        "--offered-only/--no-offered-only",
     ),
     "autodetect": option(
         bool,

@@ -7,7 +7,7 @@ import contextlib
 import errno
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
 from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import Seal, public_bytes
+from computepool.protocol.secrets import SecretBundle
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class Attempt:
     stop: Stop | None = None
     kill: Callable[[Status], object] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
+    secrets: SecretBundle | None = field(default=None, repr=False)  #: of a job that has some, once they were fetched
     call: Call | None = None  #: the function call, once a worker has it
     announced: bool = False  #: reported to the hub as running
     sent_progress: float | None = None
@@ -102,7 +104,14 @@ class Attempt:
 
     @property
     def worker_key(self) -> WorkerKey:
-        return self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        """A worker that had secrets serves only attempts of the same account that get the very same ones."""
+        key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        return key if self.secrets is None else replace(key, secrets=tuple(sorted(self.secrets.env.items())))
+
+    def receive_secrets(self, secrets: SecretBundle) -> None:
+        self.secrets = secrets
+        if self.log is not None:
+            self.log.mask(secrets.values())
 
     @property
     def allowed_s(self) -> float:

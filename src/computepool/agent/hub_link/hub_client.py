@@ -52,6 +52,7 @@ from computepool.protocol.nodes.nodes import (
     RekeyReply,
     RekeyRequest,
 )
+from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_token
 
 _log = logging.getLogger(__name__)
@@ -168,6 +169,10 @@ class HubClient:
             return json.loads(reply)
         except ValueError as error:
             raise Unavailable("The hub's reply is not JSON.") from error
+
+    async def secrets(self, attempt_id: str, request: AttemptSecretsRequest) -> AttemptSecretsReply:
+        path = f"/attempts/{quote(attempt_id, safe='')}/secrets"
+        return await self._post(AttemptSecretsReply, path, _json_bytes(request))
 
     async def arguments(self, attempt_id: str, *, after: int) -> ArgumentPage:
         """Results of other jobs that are arguments of this attempt's."""

@@ -142,6 +142,8 @@ class FunctionRunner:
                 return
             if attempt.stop or attempt.worker_key != worker.key:
                 return
+            if spec.spec.has_secrets:
+                return  # fetched when its turn comes
             call = self._call(attempt, worker, payload=grant.payload, function=None)
             if not worker.send(call):
                 return
@@ -274,7 +276,7 @@ def _changes_startup(attempt: Attempt) -> bool:
     spec = attempt.spec.spec
     if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
         return True
-    return any(name.startswith(_READ_AT_START) for name in spec.env)
+    return any(name.startswith(_READ_AT_START) for name in (*spec.env, *spec.secrets))
 
 
 def _result_of_lost(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:

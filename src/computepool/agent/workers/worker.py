@@ -43,6 +43,11 @@ READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "rais
 #: What a job declared, unless nothing: that it saves checkpoints, or that it also moves.
 SAVES, MOVES = 1, 2
 
+#: Names the variables that hold secrets, separated by commas.
+SECRETS_VARIABLE = "COMPUTEPOOL_SECRETS"
+_SECRET_MIN = 4
+_secrets: list[str] = []
+
 _STREAMS = ("stdout", "stderr")
 _PROGRESS_GAP_NS = 500_000_000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -249,6 +254,8 @@ def _traceback(error: BaseException) -> str:
         text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     except Exception:  # noqa: BLE001 - an exception whose own __str__ raises
         text = f"{type(error).__name__} (its message cannot be shown)"
+    for secret in _secrets:  # The agent masks them, too, but would not know one that is cut here.
+        text = text.replace(secret, "***")
     if len(text) > ERROR_CHARS_MAX:
         half = ERROR_CHARS_MAX // 2 - 10
         text = f"{text[:half]}\n[…]\n{text[-half:]}"
@@ -270,6 +277,9 @@ def _cpu_us() -> int:
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
+    names = filter(None, os.environ.get(SECRETS_VARIABLE, "").split(","))
+    secrets = (os.environ.get(name, "").strip() for name in names)
+    _secrets[:] = sorted((one for one in secrets if len(one.encode()) >= _SECRET_MIN), key=len, reverse=True)
     sys.argv = ["function"]
     sys.path.append(os.getcwd())  # for modules among the inputs
     importlib.import_module("cloudpickle")  # so that the first call need not

@@ -39,6 +39,7 @@ _COMMANDS = """
     evidence  node.reputation:evidence  List the outcomes behind a node's reputation, newest first, with their weight.
     leave     node.leave:leave          Remove this machine from the pool: finish its jobs, leave the hub, and forget its key.
     cache     node.cache:app            Show what the node on this machine has cached.
+    env       node.env:app              Offer environments of this machine, such as one with torch, to jobs.
     runtime   node.runtime:app          Manage the root file system that jobs see instead of your files.
 """
 _NOTES = {
@@ -215,6 +216,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
         ("python", profile.python_text),
+        ("software", "; ".join(found.sentence for found in profile.environments)),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("speed", _speed_words(profile)),
         ("running", view.running),

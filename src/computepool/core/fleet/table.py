@@ -44,6 +44,7 @@ class Table:
         self.trusts_everyone = np.zeros(rows, np.bool_)
         self.lends_gpus = np.zeros(rows, np.bool_)  # to other accounts
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
+        self.installs = np.zeros(rows, np.bool_)  # the dependencies of jobs, where no environment satisfies them
         self.down_mbps = np.zeros(rows, np.int32)  # measured; 0: unknown
         self.up_mbps = np.zeros(rows, np.int32)
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything

@@ -20,7 +20,7 @@ from computepool.core.fleet.features import Mask, Rows
 from computepool.core.fleet.fleet import Fleet, Ranking
 from computepool.core.fleet.node_record import Reservation, cards_needed
 from computepool.core.placement.exploration import Explorer
-from computepool.core.placement.gates import avoided_row, could_run, has_room, within_exposure
+from computepool.core.placement.gates import avoided_row, could_run, has_room, warm_count, within_exposure
 from computepool.core.resources import CHEAPEST, FASTEST, Requirements, Shape
 
 Floats = NDArray[np.float32]
@@ -37,6 +37,9 @@ IDLE_VRAM_MB = 20_000
 TIER_SPEED_WEIGHT = 6.0
 #: A node that fails half of its jobs loses 3 points: half a step of speed.
 RELIABILITY_WEIGHT = 6.0
+#: A node that has the job's packages, images and large inputs starts it seconds or minutes sooner than one that must fetch
+#: them. That counts more than a better fit or a faster card.
+WARM_WEIGHT = 40.0
 #: The submitter's own nodes are free, and quotes say so. They outrank everything above together.
 OWN_NODE_WEIGHT = 100.0
 #: A stated preference outranks everything above together, even one of two tags, so that `--prefer-tag` visibly works.
@@ -93,6 +96,8 @@ def score(fleet: Fleet, shape: Shape, rows: Rows) -> dict[str, Floats]:
     if cards_needed(needs):  # the speed of a card is irrelevant to a job that uses none
         used = fit_vram if needs.vram_mb else np.float32(1)  # and so is the speed of the part that stays idle
         terms["tier_speed"] = _weigh(TIER_SPEED_WEIGHT, fleet.table.speed[rows] * used)
+    if needs.warm:
+        terms["warm"] = _weigh(WARM_WEIGHT / len(needs.warm), warm_count(fleet, shape, rows))
     if needs.prefer == FASTEST:
         speed = fleet.table.speed if cards_needed(needs) else fleet.table.core_speed
         terms["fastest"] = _weigh(FASTEST_WEIGHT, speed[rows])

@@ -202,6 +202,13 @@ def _other_python(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     return [_step("python", words, shape, cost=_COST_OTHER_SOFTWARE, pythons=frozenset({version} - {""}))]
 
 
+def _allow_installing(shape: Shape) -> list[_Step]:
+    if not shape.requirements.offered_only:
+        return []
+    words = "install the packages", "without --offered-only"
+    return [_step("software", words, shape, cost=_COST_OTHER_SOFTWARE, offered_only=False)]
+
+
 def _fewer(gate: str, listed: str, *, change: str, clause: str) -> _Relax:
     """Drop some of the tags or properties that the job requires or excludes."""
 
@@ -311,6 +318,7 @@ _RELAX: dict[str, _Relax] = {
     "node": _unpin,
     "mesh_version": _other_mesh_version,
     "python": _other_python,
+    "software": lambda _fleet, shape, _rows: _allow_installing(shape),
     "isolation": _weaker_isolation,
     "network": lambda _fleet, shape, _rows: [
         _step("network", ("drop --net", "without network"), shape, cost=_COST_OTHER_SOFTWARE, network=False)

@@ -228,6 +228,11 @@ def drop_refs(tx: Tx, *, digest: str, account_id: str, role: str | None = None) 
     return tx.connection.execute(delete(artifact_refs).where(*which)).rowcount
 
 
+def drop_named(tx: Tx, *, account_id: str, role: str, name: str) -> None:
+    same = (artifact_refs.c.account_id == account_id, artifact_refs.c.role == role, artifact_refs.c.name == name)
+    tx.connection.execute(delete(artifact_refs).where(*same))
+
+
 def readable_of(connection: Connection, digests: Iterable[str], *, account_id: str) -> set[str]:
     """Those of the digests to which the account, or the node, refers."""
     matching = dialect.among(connection, artifact_refs.c.digest, digests)

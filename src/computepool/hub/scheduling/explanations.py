@@ -26,6 +26,7 @@ from computepool.protocol.jobs.explanations import (
     WhyView,
 )
 from computepool.protocol.jobs.jobs import requirements_of
+from computepool.protocol.jobs.requirements import satisfies
 from computepool.protocol.jobs.views import JobDetail
 from computepool.protocol.nodes.profile import Profile
 
@@ -65,7 +66,7 @@ async def _away(hub: Hub, shape: Shape) -> str:
         since_ms = group_homes.offline_since(hub, row)
         if since_ms is None:
             continue
-        fleet = Fleet()
+        fleet = Fleet(satisfies)
         fleet.upsert(Profile.model_validate_json(row.profile).node_profile(node_id=row.id, owner=row.account_id))
         if explain.explain(fleet, shape).able:
             return f"{row.name}, which could run it, is offline since {group_homes.moment(since_ms)}"
@@ -166,6 +167,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,
+        dependencies=request.dependencies,
     )
     shape = shape_of(needs, principal.account_id)
     fleet = hub.nodes.registry.fleet

@@ -30,6 +30,7 @@ from computepool.hub.money import holds
 from computepool.hub.nodes import hosts
 from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.secrets import job_secrets
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import predecessors, quotes, verification
 from computepool.protocol.jobs.children import ChildrenRequest
@@ -44,6 +45,9 @@ async def submit(
         needs = await hosts.resolve(hub, principal.account_id, request.spec.needs, at="spec.needs")
         if needs is not request.spec.needs:
             request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
+        if request.spec.has_secrets:
+            spec = await job_secrets.resolve(hub, principal.account_id, request.spec, is_child=parent is not None)
+            request = request.model_copy(update={"spec": spec})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         # The client may disconnect, but what is committed must be counted and reach a node.
         writing = asyncio.ensure_future(_write(hub, submission, remembered))

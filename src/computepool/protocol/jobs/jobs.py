@@ -15,7 +15,7 @@ from computepool.core import expressions
 from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
-from computepool.core.resources import DEFAULT_RAM_MB, Requirements
+from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
 from computepool.protocol.base import (
     LIST_MAX,
@@ -32,8 +32,17 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
-from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
+from computepool.protocol.jobs.requirements import (
+    REQUIREMENT_CHARS_MAX,
+    REQUIREMENTS_MAX,
+    check_python,
+    check_requirements,
+    dependencies_key,
+    dependencies_of,
+    minor_versions,
+)
 from computepool.protocol.jobs.spec_rules import check_spec
+from computepool.protocol.secrets import WithSecrets
 
 #: Limits for inline data; anything larger is sent as an artifact.
 SOURCE_MAX = 256 * 1024
@@ -44,6 +53,10 @@ RESULT_MAX = 64 * 1024 * 1024
 ITEMS_MAX = 1_000
 #: Input files and dependencies of all jobs of a submission together. Each one is a row per job.
 LINKS_MAX = 100_000
+#: Input files of at least this size, up to this number, decide where a job starts soonest. Smaller ones arrive in a second,
+#: and jobs that differ in them stay interchangeable for placement.
+WARM_INPUT_MIN = 32 * 1024 * 1024
+WARM_INPUTS_MAX = 4
 HOSTS_MAX = 64  #: hosts that a job may exclude
 CHILDREN_MAX = 100_000
 BUNDLED_MAX = 10_000  #: items in one job
@@ -70,6 +83,14 @@ def _check_level(text: str) -> str:
 LevelName = Annotated[str, AfterValidator(_check_level)]
 
 
+#: Packages that a job imports, for questions about it; a spec has its own.
+Dependencies = Annotated[
+    list[Annotated[str, StringConstraints(max_length=REQUIREMENT_CHARS_MAX)]],
+    Field(max_length=REQUIREMENTS_MAX, examples=[["torch>=2.4"]]),
+    AfterValidator(lambda texts: list(check_requirements(texts))),
+]
+
+
 class Needs(Request):
     """Hard minimums and preferences. Sizes in MB, VRAM per GPU."""
 
@@ -89,6 +110,8 @@ class Needs(Request):
     mesh_version: Tag | None = None
     python: PythonVersions | None = None
     isolation: LevelName | None = Field(default=None, examples=["namespace"])
+    #: only on nodes whose owner offers an environment with all dependencies: nothing is installed
+    offered_only: bool = False
     #: an expression over tags and properties
     require: Annotated[str, Field(max_length=expressions.CHARS_MAX), AfterValidator(expressions.check)] | None = Field(
         default=None, examples=['tag.ssd and (site == "lab-3" or not tag.laptop)']
@@ -117,6 +140,7 @@ class Needs(Request):
             mesh_version=self.mesh_version or "",
             pythons=minor_versions(self.python or ""),
             isolation=None if self.isolation is None else Level.parse(self.isolation),
+            offered_only=self.offered_only,
             require=self.require or "",
             down_mbps=self.down_mbps,
             up_mbps=self.up_mbps,
@@ -132,9 +156,22 @@ NetTargets = Annotated[
 ]
 
 
-def requirements_of(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
+def requirements_of(
+    needs: Needs,
+    *,
+    net: Sequence[str],
+    labels: Sequence[str],
+    timeout_s: float,
+    dependencies: Sequence[str] = (),
+    inputs: Sequence[InputFile] = (),
+) -> Requirements:
+    software = dependencies_of(dependencies) if dependencies else frozenset()
+    large = sorted((file.size, file.digest) for file in inputs if file.size >= WARM_INPUT_MIN)[-WARM_INPUTS_MAX:]
+    warm = [dependencies_key(software)] if software else []
     return replace(
         needs.requirements(),
+        software=software,
+        warm=frozenset((*warm, *(f"{ARTIFACT}{digest}" for _, digest in large))),
         network=bool(net),
         labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
@@ -149,7 +186,7 @@ class InputFile(Request):
     size: Count
 
 
-class JobSpec(Request):
+class JobSpec(WithSecrets):
     """What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission."""
 
     kind: JobKind
@@ -193,7 +230,15 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        found = requirements_of(
+            self.needs,
+            net=self.net,
+            labels=self.labels,
+            timeout_s=self.timeout_s,
+            dependencies=self.dependencies,
+            inputs=self.inputs,
+        )
+        return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""

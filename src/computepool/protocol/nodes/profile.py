@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
@@ -12,6 +12,7 @@ from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProf
 from computepool.core.trust.tiers import region_of, tier_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
 from computepool.protocol.jobs.jobs import MBPS_MAX, LevelName
+from computepool.protocol.nodes.software import OffersSoftware
 
 PYTHONS_MAX = 32  #: minor versions that a node may download
 MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
@@ -42,7 +43,7 @@ class StatedPlace(Request):
         return round(value, 1)
 
 
-class Profile(Request):
+class Profile(OffersSoftware):
     """A node as described by its agent."""
 
     name: Name
@@ -106,9 +107,17 @@ class Profile(Request):
             url=self.url,
             lends_gpus=self.lends_gpus,
             network=self.network,
+            environments=tuple(found.environment() for found in self.environments),
+            installs=self.installs,
             down_mbps=self.down_mbps,
             up_mbps=self.up_mbps,
         )
+
+    def brief(self) -> Self:
+        """As it is shown in lists: without the packages of its environments."""
+        if not self.environments:
+            return self
+        return self.model_copy(update={"environments": [found.brief() for found in self.environments]})
 
 
 def _check_profile(profile: Profile) -> Profile:

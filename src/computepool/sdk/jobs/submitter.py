@@ -171,7 +171,9 @@ class Submitter:
         fields |= {word: terms[word] for word in ("max_price", "budget", "verify", "confidence") if word in terms}
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
+            fields["dependencies"] = spec.dependencies
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
+            fields["secret_owners"] = None if spec.secret_readers is None else sorted(spec.secret_readers)
         request = validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
@@ -207,6 +209,15 @@ class Submitter:
         if isinstance(argv, str) or not words or not words[0]:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
+
+    def spec_of(self, what: Work, args: Sequence[object] = ()) -> JobSpec:
+        """The spec of a script with arguments, a command, or a function that is called without arguments."""
+        if isinstance(what, str | os.PathLike):
+            return self.script(what, args)
+        if not callable(what):
+            return self.program(what)
+        pickled = self._pool.functions.pickle(what)
+        return self._function_spec(what, pickled, self._function_needs(pickled))
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Submission, str]:
         """One call of a function, and the JSON of its Item."""

@@ -11,6 +11,7 @@ from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.jobs import jobs
 from computepool.hub.jobs.running import arguments, children
+from computepool.hub.secrets import job_secrets
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
@@ -18,6 +19,7 @@ from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import SubmitReply
 from computepool.protocol.jobs.views import JobResult, JobView
 from computepool.protocol.nodes.arguments import ArgumentPage
+from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 
 router = guarded_router(tags=["agent"])
 
@@ -95,3 +97,11 @@ async def receive_message(
     # By node, so that no other node can use up the limit.
     limits_of(request.app.state).messages.take(f"{node.node_id} {attempt_id}")
     return await messages.receive(hub, node, attempt_id, request=body)
+
+
+@router.post("/attempts/{attempt_id}/secrets", responses=refuses(403, 404, 409))
+async def attempt_secrets(
+    attempt_id: IdPath, body: AttemptSecretsRequest, node: Node, hub: HubDep
+) -> AttemptSecretsReply:
+    """Get the secrets of an attempt that this node starts, sealed to a key that it made for the request."""
+    return await job_secrets.of_attempt(hub, node, attempt_id, request=body)

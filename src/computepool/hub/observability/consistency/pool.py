@@ -18,7 +18,7 @@ from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason, When, may_become
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.group_tables import checkpoints, expected_jobs
+from computepool.hub.db.group_tables import account_secrets, checkpoints, expected_jobs, schedules
 from computepool.hub.db.tables import (
     IS_OPEN,
     accounts,
@@ -30,6 +30,7 @@ from computepool.hub.db.tables import (
     jobs,
     log_chunks,
     nodes,
+    signing_keys,
 )
 from computepool.hub.groups.rows import HAS_JOB, PENDING
 
@@ -411,3 +412,17 @@ def _over_the_limit(connection: Connection) -> list[str]:
             if total[row.number] > row.longest_ms:
                 found.append(str(row.id))
     return found
+
+
+# secrets and schedules
+
+
+@RULES.statement("secrets are encrypted with a key that the hub has")
+def lost_secrets() -> Select[Any]:
+    joined = account_secrets.join(signing_keys, signing_keys.c.kid == account_secrets.c.kid)
+    return select(account_secrets.c.name).select_from(joined).where(signing_keys.c.private_key.is_(None))
+
+
+@RULES.statement("a schedule has a next tick if and only if it is active")
+def stuck_schedules() -> Select[Any]:
+    return select(schedules.c.id).where((schedules.c.state == "active") != schedules.c.next_at_ms.is_not(None))

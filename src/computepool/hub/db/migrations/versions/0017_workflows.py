@@ -6,7 +6,7 @@ from alembic import op
 from sqlalchemy import Boolean, Column, Text, text
 
 revision = "0017"
-down_revision = "0012"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 
