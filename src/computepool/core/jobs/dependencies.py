@@ -25,7 +25,7 @@ class Consequence(StrEnum):
     SKIP = "skip"
 
 
-#: Why a job that never started ended, as it follows from the last one.
+#: Why a job ended that never started, and what that is for those that come after it.
 REASONS: dict[Consequence, Reason] = {Consequence.CANCEL: Reason.DEPENDENCY_FAILED, Consequence.SKIP: Reason.SKIPPED}
 ENDINGS: dict[Consequence, Ending] = {Consequence.CANCEL: Ending.FAILED, Consequence.SKIP: Ending.SKIPPED}
 
