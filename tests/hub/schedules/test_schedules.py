@@ -178,6 +178,7 @@ async def test_bad_input_is_refused_in_one_sentence(hub: HubDouble, sam: httpx2.
         ({"spec": {"inputs": [{"name": "a", "digest": "0" * 64, "size": 1}]}}, 422, "upload it first"),
         ({"request": {**body(), "after": ["job_x"]}}, 422, "cannot wait for others"),
         ({"request": {**body(), "items": [{"key": "k"}]}}, 422, "nor belong to a group"),
+        ({"request": {**body(), "items": [{"uses": ["job_x"]}]}}, 422, "takes results"),
     ):
         answer = await sam.post("/schedules", json=schedule(**fields))
         assert answer.status_code == status, (fields, answer.text)

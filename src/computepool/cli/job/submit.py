@@ -89,7 +89,6 @@ def submit(
 
     Examples:
       pool submit examples/hello.py --wait
-      pool submit train.py --epochs 3 --wait
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50

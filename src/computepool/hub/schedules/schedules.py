@@ -66,7 +66,7 @@ async def add(hub: Hub, principal: Principal, given: ScheduleRequest, *, remembe
 async def _prepare(hub: Hub, principal: Principal, given: ScheduleRequest) -> SubmitRequest:
     """What its runs submit, with ids instead of names, which may change their meaning."""
     request, spec = given.request, given.request.spec
-    if request.after or request.group_id or any(item.key or item.replaces for item in request.items):
+    if request.after or request.group_id or any(item.key or item.replaces or item.uses for item in request.items):
         raise BadRequest("A schedule's jobs cannot wait for others, nor belong to a group.", field="request")
     needs = await hosts.resolve(hub, principal.account_id, spec.needs, at="request.spec.needs")
     if spec.has_secrets:
