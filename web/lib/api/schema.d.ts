@@ -567,6 +567,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/attempts/{attempt_id}/gang": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wait for the other members of a job on several nodes */
+        post: operations["gang_barrier"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/gang/packets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send packets to the other members of a job on several nodes, or receive them
+         * @description Each is an IPv4 packet with its length in two bytes in front. Without a body, waits for packets and returns them.
+         */
+        post: operations["gang_packets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/attempts/{attempt_id}/arguments": {
         parameters: {
             query?: never;
@@ -2618,6 +2655,39 @@ export interface components {
             /** Name */
             name: string;
         };
+        /** BarrierReply */
+        BarrierReply: {
+            /** Passed */
+            passed: boolean;
+            /**
+             * Waits For
+             * @default []
+             */
+            waits_for: number[];
+            /**
+             * Peers
+             * @default []
+             */
+            peers: components["schemas"]["GangPeer"][];
+            /**
+             * Key
+             * @default
+             */
+            key: string;
+        };
+        /**
+         * BarrierRequest
+         * @description A member waits for the others: to start together, and to end together.
+         */
+        BarrierRequest: {
+            /**
+             * Phase
+             * @enum {string}
+             */
+            phase: "ready" | "done";
+            /** Lan */
+            lan?: string | null;
+        };
         /**
          * Cached
          * @description Everything of that kind; replaces what the node sent before.
@@ -3328,6 +3398,35 @@ export interface components {
             sentence: string;
         };
         /**
+         * GangGrant
+         * @description What a node is told about the gang of an attempt. Its rank is the number of its item.
+         */
+        GangGrant: {
+            /** Id */
+            id: string;
+            /** Start Ms */
+            start_ms: number;
+        };
+        /** GangMember */
+        GangMember: {
+            /** Rank */
+            rank: number;
+            /** Job Id */
+            job_id: string;
+            state: components["schemas"]["JobState"];
+            /** Node Id */
+            node_id?: string | null;
+            /** Node Name */
+            node_name?: string | null;
+        };
+        /** GangPeer */
+        GangPeer: {
+            /** Rank */
+            rank: number;
+            /** Lan */
+            lan?: string | null;
+        };
+        /**
          * GateView
          * @description One hard gate: the nodes that fail it, and those that would take the job without it.
          */
@@ -3396,6 +3495,7 @@ export interface components {
             left_ms?: number | null;
             /** Checkpoint */
             checkpoint?: components["schemas"]["OutputRef"][] | null;
+            gang?: components["schemas"]["GangGrant"] | null;
         };
         /** GraphEdge */
         GraphEdge: {
@@ -4096,6 +4196,11 @@ export interface components {
              * @default []
              */
             children: string[];
+            /**
+             * Gang
+             * @default []
+             */
+            gang: components["schemas"]["GangMember"][];
         };
         /**
          * JobKind
@@ -4291,6 +4396,11 @@ export interface components {
             children: number;
             /** Children Budget */
             children_budget?: number | null;
+            /**
+             * Nodes
+             * @default 1
+             */
+            nodes: number;
             /**
              * Takes Results
              * @default false
@@ -5912,6 +6022,11 @@ export interface components {
              */
             timeout_s: number;
             /**
+             * Nodes
+             * @default 1
+             */
+            nodes: number;
+            /**
              * Dependencies
              * @default []
              * @example [
@@ -6170,6 +6285,11 @@ export interface components {
              */
             network: boolean;
             /**
+             * Gangs
+             * @default false
+             */
+            gangs: boolean;
+            /**
              * Down Mbps
              * @default 0
              */
@@ -6318,6 +6438,11 @@ export interface components {
              * @default 1
              */
             items: number;
+            /**
+             * Nodes
+             * @default 1
+             */
+            nodes: number;
             /** Max Price */
             max_price?: number | null;
             /** Budget */
@@ -6451,7 +6576,7 @@ export interface components {
          * @description The reason for a state. The words are stable; people see a sentence made from them.
          * @enum {string}
          */
-        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "skipped" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
+        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "skipped" | "parent_ended" | "queued_too_long" | "not_confirmed" | "gang_not_ready" | "gang_member_lost" | "gang_member_failed" | "superseded" | "reported";
         /**
          * Receipt
          * @description For the accepted run and the runs that confirmed its result. Amounts in microcredits, times in milliseconds since the
@@ -12596,6 +12721,306 @@ export interface operations {
                      *       "status": 422,
                      *       "code": "bad_request",
                      *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    gang_barrier: {
+        parameters: {
+            query?: {
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BarrierRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BarrierReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    gang_packets: {
+        parameters: {
+            query?: {
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Packets from the other members */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
