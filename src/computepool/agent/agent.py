@@ -29,6 +29,7 @@ from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.poll_loop import NodeLoop
 from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.images.images import Images
 from computepool.agent.network.egress import Egress
 from computepool.agent.owner.control import ControlServer
 from computepool.agent.owner.manifest import manifest
@@ -124,7 +125,17 @@ class Agent:
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
-        return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
+        images = Images(
+            config.cache_dir / "images",
+            builder,
+            self._artifacts,
+            egress=self._egress,
+            runtime=machine.runtime,
+            limits=config.limits,
+            registries=tuple(machine.profile.registries),
+        )
+        pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
+        return Provisions(pythons, environments, images)
 
     def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._node.identity.owner

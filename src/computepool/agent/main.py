@@ -23,6 +23,7 @@ from computepool.agent.hardware import card_test, probe
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
+from computepool.agent.images.images import cached_digests
 from computepool.agent.owner import owner_console, saved_options
 from computepool.agent.owner.owner_console import OwnerConsole, Watcher
 from computepool.agent.packages import pythons
@@ -33,7 +34,7 @@ from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
 from computepool.protocol import plain_log
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.nodes import IMAGES_MAX, Profile
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ def inspect(config: AgentConfig) -> Machine:
         fetches_python=pythons.fetchable(config),
         version=version(),
         runtime=runtime.short,
+        images=cached_digests(config.cache_dir / "images", IMAGES_MAX),
     )
     _log.info(
         "%s: %g cores, %d MB RAM, %d MB disk, %s; isolation %s, runtime %s",

@@ -15,6 +15,8 @@ CPU_TIER = "cpu"
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
 #: The minimum for a job that does not state its memory: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512
+#: Sources of images besides registries: files that submitters uploaded, and any registry.
+UPLOADED, ANY_REGISTRY = "artifact", "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ class NodeProfile:
     trusted: frozenset[str] = frozenset()
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
+    #: where the images of its jobs may come from: registries, "*" for all of them, and "artifact" for uploaded ones
+    registries: frozenset[str] = frozenset()
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
 
     def names(self) -> set[str]:
@@ -105,6 +109,7 @@ class Requirements:
     network: bool = False  #: the job lists hosts to reach
     labels: frozenset[str] = frozenset()  #: for owners' rules
     minutes: int = 0  #: its time limit
+    image_source: str = ""  #: the registry of its image, or "artifact"; empty: it has no image
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
 

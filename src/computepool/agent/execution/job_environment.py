@@ -15,12 +15,14 @@ import cloudpickle
 from computepool.agent.execution import job_runtime
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
+from computepool.agent.images.image import Image
+from computepool.agent.images.roots import make_mount_points
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
-from computepool.agent.packages.interpreters import Interpreter
-from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
+from computepool.agent.packages.interpreters import PYTHON, Interpreter
+from computepool.agent.sandbox.base import OUTPUTS, ImageRoot, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
-from computepool.agent.sandbox.interior import atomic_folder
+from computepool.agent.sandbox.interior import atomic_folder, node_loader
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
 from computepool.agent.sandbox.sandbox import Sandbox
@@ -28,6 +30,7 @@ from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target
+from computepool.protocol.jobs.scripts import PYTHON as SCRIPT_PYTHON
 
 #: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
@@ -68,8 +71,10 @@ class JobEnvironment:
     egress: Egress | None = None
     fence: Fence | None = None
 
-    def worker_argv(self, interpreter: Interpreter | None) -> list[str | Path]:
-        """With the full path of Python, whatever PATH the job sets."""
+    def worker_argv(self, interpreter: Interpreter | None, image: Image | None = None) -> list[str | Path]:
+        """With the full path of Python, whatever PATH the job sets. The image's own Python, if it has the version."""
+        if _is_images(interpreter, image):
+            return [f"python{PYTHON}", "-s", self.runtime.path / SITE / _WORKER]
         if interpreter is None:
             return [self.runtime.python, "-s", self.runtime.path / SITE / _WORKER]
         return [interpreter.path, "-s", interpreter.site / _WORKER]
@@ -85,6 +90,21 @@ class JobEnvironment:
             raise SandboxError("this node gives jobs no network access")
         return await self.egress.open(targets, label=label)
 
+    def worker_env(
+        self, env: Mapping[str, str], interpreter: Interpreter | None, image: Image | None
+    ) -> dict[str, str]:
+        """The image's own Python finds the modules that the worker needs where the node's Python has them."""
+        if image is None or not _is_images(interpreter, image):
+            return dict(env)
+        found = env.get("PYTHONPATH") or image.config.run.variables.get("PYTHONPATH")
+        return {**env, "PYTHONPATH": ":".join(filter(None, (found, f"{INSIDE}/{SITE}")))}
+
+    def script_argv(self, argv: Sequence[str | Path], image: Image) -> list[str | Path]:
+        """A script for Python runs in an image without one, too: by the node's."""
+        if argv[0] == SCRIPT_PYTHON and not image.has(SCRIPT_PYTHON):
+            return [self.runtime.python, *argv[1:]]
+        return list(argv)
+
     def command(
         self, argv: Sequence[str | Path], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
     ) -> list[str]:
@@ -93,7 +113,14 @@ class JobEnvironment:
             shim = (self.runtime.python, "-I", "-S", self.runtime.path / SITE / _SHIM, proxy.folder / SOCKET)
             argv = (*shim, *argv)
         inside = partial(self.sandbox.inside, workdir=workdir, policy=policy)
-        return [inside(word) if isinstance(word, Path) else word for word in argv]
+        loader = () if policy.image is None else node_loader(self.runtime)
+        command: list[str] = []
+        for word in argv:
+            command += [
+                *(loader if word == self.runtime.python else ()),
+                inside(word) if isinstance(word, Path) else word,
+            ]
+        return command
 
     def policy(
         self,
@@ -109,6 +136,7 @@ class JobEnvironment:
         cpu_ids: tuple[int, ...] = (),
         saves: bool = True,
         leased: bool = False,
+        image: ImageRoot | None = None,
     ) -> SandboxPolicy:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
@@ -117,7 +145,7 @@ class JobEnvironment:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
-        plain = SandboxPolicy(mounts=mounts)
+        plain = SandboxPolicy(mounts=mounts, image=image)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
@@ -143,6 +171,8 @@ class JobEnvironment:
             if own is None:
                 own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
+        if image is not None:
+            make_mount_points(image.path, mounts)
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         return SandboxPolicy(
             mounts=mounts,
@@ -150,6 +180,7 @@ class JobEnvironment:
             fds=fds or {},
             gpus=tuple(nodes),
             has_proxy=proxy is not None,
+            image=image,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
@@ -161,6 +192,11 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
+
+
+def _is_images(interpreter: Interpreter | None, image: Image | None) -> bool:
+    """Whether a worker runs on the image's own Python: it has the version, and no other one is needed."""
+    return image is not None and interpreter is None and image.has(f"python{PYTHON}")
 
 
 def _inside_package(cache_dir: Path) -> Path:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
 from computepool.agent.context import Node
-from computepool.agent.execution.attempt_result import AttemptResult, result_of_exit
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, result_of_exit
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, take_outputs
+from computepool.agent.images.image import Image
 from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
 from computepool.agent.sandbox.collect import is_empty
@@ -82,9 +84,11 @@ class ProcessRunner:
         spec = attempt.spec.spec
         argv, requirements = self._command(attempt, workdir)
         provision, python = NOTHING, attempt.spec.python
-        if requirements or python:
+        if requirements or python or spec.image:
             note = partial(self.sink.logs.note, attempt)
-            provision = await attempt.prepare(self.provisions.acquire(python, requirements, note=note))
+            provision = await attempt.prepare(
+                self.provisions.acquire(python, requirements, image=spec.image, note=note)
+            )
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self.cache, attempt.spec.inputs, workdir))
@@ -115,8 +119,19 @@ class ProcessRunner:
         place_bytes(source.encode(), workdir, name=name, executable=True)
         return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
 
-    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, provision: Provision) -> ProcessRun:
-        grant, spec = attempt.grant, attempt.spec
+    def _argv_in(self, image: Image, attempt: Attempt, argv: Sequence[str | Path]) -> Sequence[str | Path]:
+        if attempt.spec.kind is JobKind.SCRIPT:
+            return self.job_environment.script_argv(argv, image)
+        if not (argv or image.command):
+            raise BadJob("the image has no command of its own; submit one after --")
+        return argv or image.command
+
+    def _start(
+        self, attempt: Attempt, argv: Sequence[str | Path], workdir: Path, *, provision: Provision
+    ) -> ProcessRun:
+        grant, spec, image = attempt.grant, attempt.spec, provision.image
+        if image is not None:
+            argv = self._argv_in(image, attempt, argv)
         env = {
             **spec.spec.env,
             "COMPUTEPOOL_JOB_ID": grant.job_id,
@@ -136,6 +151,7 @@ class ProcessRunner:
             cpu_ids=attempt.cpu_ids,
             saves=spec.spec.saves,
             leased=True,
+            image=None if image is None else image.root(workdir="" if spec.spec.argv else image.workdir),
         )
         command = self.job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)

@@ -37,6 +37,7 @@ class WorkerKey:
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
     python: str = ""  #: as in PreparedSpec
+    image: str | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -81,6 +82,7 @@ class PreparedSpec:
                 cards=cards,
                 net=tuple(sorted(self.net)),
                 python=self.python,
+                image=self.spec.image,
             )
             self.worker_keys[account, cards] = key
         return key

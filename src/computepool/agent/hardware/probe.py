@@ -17,6 +17,7 @@ from computepool.agent.config import MIB, AgentConfig
 from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.hardware.gpus import DetectedCard, find_cards
 from computepool.core.isolation import Level
+from computepool.core.resources import UPLOADED
 from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -51,6 +52,7 @@ def profile(
     version: str,
     fetches_python: Sequence[str] = (),
     runtime: str = "",
+    images: Sequence[str] = (),
 ) -> Profile:
     """The node's description of itself for the hub."""
     stated = config.stated_place()
@@ -73,6 +75,9 @@ def profile(
         trusted=list(config.trusted),
         url=config.url,
         network=config.network,
+        # Below, a job would see the machine's own files instead.
+        registries=[UPLOADED, *config.registries] if level >= Level.NAMESPACE else [],
+        images=list(images) if level >= Level.NAMESPACE else [],
         version=version,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
     )

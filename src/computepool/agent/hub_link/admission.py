@@ -16,6 +16,7 @@ from computepool.agent.owner.manifest import demand
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
+from computepool.protocol.images.names import is_allowed
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Grant, NextReply, Profile
 from computepool.protocol.tokens import JobToken, verify_job_token
@@ -112,6 +113,9 @@ class Gatekeeper:
             return f"The job was granted GPUs {grant.gpus}; this node has {len(profile.gpus)}."
         if spec.net and not profile.network:
             return "The job needs network access, which this node does not give (pool node start --net)."
+        source = spec.spec.requirements().image_source
+        if source and not is_allowed(source, profile.registries):
+            return f"The job needs an image from {source}, which this node does not use (pool node start --registries)."
         if grant.account_id == self.identity.owner:
             return ""
         return "; ".join(self.rules.refusals(demand(grant, spec)))

@@ -13,7 +13,7 @@ from computepool.core.errors import BadRequest
 #: Optional fields added since, as paths without list indexes. No signature covers them.
 _ADDED = frozenset(
     (
-        *("profile.fetches_python", "profile.place", "stopping"),
+        *("profile.fetches_python", "profile.place", "profile.registries", "profile.images", "stopping"),
         *("running.earlier", "running.load.ago_ms", "running.load.gpu_percent", "running.load.vram_mb"),
         *("reports.loads", "reports.printed_chars", "logs.seq", "chunks.seq"),
     )

@@ -12,7 +12,12 @@ from pathlib import Path
 from computepool.agent.sandbox.scratch import remove_tree
 
 #: Folders that fill as jobs run, and are created again when a job needs them.
-CLEARED = {"artifacts": "inputs of jobs", "environments": "packages of jobs", "pythons": "other Pythons"}
+CLEARED = {
+    "artifacts": "inputs of jobs",
+    "environments": "packages of jobs",
+    "pythons": "other Pythons",
+    "images": "images of jobs",
+}
 _REST = "jobs' Python and sandboxes"
 
 

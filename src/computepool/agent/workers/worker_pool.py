@@ -89,7 +89,7 @@ class WorkerPool:
 
     async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
         self._evict_idle()
-        provision = await self.provisions.acquire(key.python, key.packages, note=note)
+        provision = await self.provisions.acquire(key.python, key.packages, image=key.image, note=note)
         workdir = self.folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
@@ -116,12 +116,12 @@ class WorkerPool:
     ) -> WorkerHandle:
         channel, worker_end = channel_pair()
         files = output_file(self.folders.parent), output_file(self.folders.parent)
-        job_environment, interpreter = self.job_environment, provision.interpreter
+        job_environment, interpreter, image = self.job_environment, provision.interpreter, provision.image
         try:
             policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
-                env=dict(key.env),
+                env=job_environment.worker_env(dict(key.env), interpreter, image),
                 packages=provision.packages,
                 interpreter=interpreter,
                 cards=key.cards,
@@ -129,8 +129,9 @@ class WorkerPool:
                 proxy=proxy,
                 cpu_ids=cpu_ids,
                 leased=True,
+                image=None if image is None else image.root(),
             )
-            argv = [*job_environment.worker_argv(interpreter), str(_CHANNEL_FD)]
+            argv = [*job_environment.worker_argv(interpreter, image), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(
                 job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,

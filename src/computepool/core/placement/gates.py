@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computepool.core.fleet.features import Mask, Rows, all_of
-from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet, image_feature
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
-from computepool.core.resources import Requirements, Shape
+from computepool.core.resources import ANY_REGISTRY, UPLOADED, Requirements, Shape
 from computepool.core.trust.tiers import region_of
 
 Test = Callable[[Fleet, Shape, Rows], Mask | None]
@@ -157,6 +157,15 @@ def _network(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return offered.copy() if allowed is None else offered & allowed
 
 
+def _image(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The owner lets the image come from there. Nodes without a sandbox name no source, not even uploads."""
+    source = shape.requirements.image_source
+    if not source:
+        return None
+    mask = fleet.features.has(image_feature(source), rows)
+    return mask if source == UPLOADED else mask | fleet.features.has(image_feature(ANY_REGISTRY), rows)
+
+
 def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask | None:
     if fleet.rulebook.empty:
         return None
@@ -259,6 +268,7 @@ GATES: tuple[Gate, ...] = (
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
     Gate("gpu_lent", idle=_gpu_lent),
+    Gate("image", idle=_image),
     Gate("network", idle=_network),
     *(
         Gate(f"rule_{aspect}", idle=partial(_owner_rule, aspect=aspect))

@@ -160,6 +160,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,
+        image=request.image,
     )
     shape = shape_of(needs, principal.account_id)
     fleet = hub.nodes.registry.fleet

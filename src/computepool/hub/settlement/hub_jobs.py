@@ -118,7 +118,7 @@ def _same_work(tx: Tx, job: JobRow) -> Work | None:
 def _needed_artifacts(tx: JobTx, work: Work) -> set[str]:
     """Digests of what a node has to fetch for it."""
     spec = tx.spec(work.spec_digest)
-    named = [file.digest for file in spec.inputs] + [spec.function_artifact, work.payload_artifact]
+    named = [file.digest for file in spec.inputs] + [spec.function_artifact, spec.image_artifact, work.payload_artifact]
     return {digest for digest in named if digest}
 
 

@@ -72,7 +72,9 @@ class _History:
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
     needs = await hosts.resolve(hub, principal.account_id, request.needs)
-    requirements = requirements_of(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    requirements = requirements_of(
+        needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s, image=request.image
+    )
     account = principal.account_id
     agreed = await terms(
         hub,

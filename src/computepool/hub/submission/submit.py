@@ -308,6 +308,8 @@ class _Submission:
         needed = [
             ("input", file.name, file.digest, job_id) for file in self.request.spec.inputs for job_id in self.job_ids
         ]
+        if (image := self.request.spec.image_artifact) is not None:
+            needed += [("image", "image", image, job_id) for job_id in self.job_ids]
         for name, spec in (("function", self.request.spec), ("compare", self.compare_spec)):
             if spec is not None and spec.function_artifact:
                 needed += [("function", name, spec.function_artifact, job_id) for job_id in self.job_ids]

@@ -80,6 +80,7 @@ def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
         function=function.function,
         function_artifact=function.function_artifact,
         dependencies=job.dependencies,
+        image=job.image,
         timeout_s=timeout_s,
         allow_pickle=job.allow_pickle,
     )

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import CALLED, JobKind, JobState, Reason
 from computepool.core.network import TARGETS_MAX, parse_targets
-from computepool.core.resources import DEFAULT_RAM_MB, Requirements
+from computepool.core.resources import DEFAULT_RAM_MB, UPLOADED, Requirements
 from computepool.core.trust.tiers import region_of
 from computepool.protocol.base import (
     LIST_MAX,
@@ -31,6 +31,7 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
+from computepool.protocol.images.names import NAME_CHARS_MAX, check_image, parse_image
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
 from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
 from computepool.protocol.jobs.spec_rules import check_spec
@@ -58,6 +59,8 @@ ShortText = Annotated[str, StringConstraints(max_length=16_384)]
 PythonVersions = Annotated[
     str, Field(max_length=REQUIREMENT_CHARS_MAX, examples=["3.12", ">=3.12"]), AfterValidator(check_python)
 ]
+#: Its full form is stored, so that nothing depends on which registry is the usual one.
+ImageText = Annotated[str, Field(max_length=NAME_CHARS_MAX, examples=["python:3.12"]), AfterValidator(check_image)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -119,12 +122,15 @@ NetTargets = Annotated[
 ]
 
 
-def requirements_of(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
+def requirements_of(
+    needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float, image: str | None = None
+) -> Requirements:
     return replace(
         needs.requirements(),
         network=bool(net),
         labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
+        image_source="" if image is None else parse_image(image).source,
     )
 
 
@@ -162,6 +168,13 @@ class JobSpec(Request):
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
+    image: ImageText | None = None  #: the container image whose files it sees; default: the node's own runtime
+
+    @property
+    def image_artifact(self) -> str | None:
+        """The artifact that its image is in; None if it has no image, or one of a registry."""
+        found = None if self.image is None else parse_image(self.image)
+        return found.hex_digest if found is not None and found.source == UPLOADED else None
 
     @property
     def saves(self) -> bool:
@@ -169,8 +182,8 @@ class JobSpec(Request):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.kind is JobKind.COMMAND and not self.argv:
-            raise ValueError("a command job needs argv")
+        if self.kind is JobKind.COMMAND and not (self.argv or self.image):
+            raise ValueError("a command job needs argv, or an image that has a command of its own")
         if self.kind is JobKind.SCRIPT and not self.source:
             raise ValueError("a script job needs its source")
         if self.kind in CALLED and not (self.function or self.function_artifact):
@@ -179,7 +192,7 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s, image=self.image)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""
@@ -471,6 +484,7 @@ class PreviewRequest(Request):
     labels: list[Tag] = Field(default=[], max_length=32)
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
     limit: int = Field(default=100, ge=1, le=1000)
+    image: ImageText | None = None
 
 
 class PreviewView(Reply):

@@ -46,7 +46,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
 
 
 def _check_command(spec: JobSpec) -> None:
-    if spec.kind is JobKind.COMMAND and not spec.argv[0]:
+    if spec.kind is JobKind.COMMAND and spec.argv and not spec.argv[0]:
         raise ValueError("argv: the name of the program is empty")
     if not (spec.argv or spec.env):
         return

@@ -10,7 +10,7 @@ from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
-from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Needs, NetTargets
+from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, ImageText, Needs, NetTargets
 
 #: Jobs in one quote, which may be more than one submission can contain.
 QUOTE_ITEMS_MAX = 1_000_000
@@ -201,6 +201,7 @@ class QuoteRequest(Request):
     max_price: Micro | None = None  #: per hour and job
     budget: PositiveMicro | None = None  #: for all items together
     net: NetTargets = []  #: hosts it must reach
+    image: ImageText | None = None
     labels: list[Tag] = Field(default=[], max_length=32)
     name: Name | None = None  #: to estimate the run time from earlier jobs with this name
     spec_digest: Digest | None = None  #: to estimate it from earlier jobs with this spec

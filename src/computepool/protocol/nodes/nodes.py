@@ -29,6 +29,8 @@ from computepool.protocol.base import (
     Tag,
     empty_list,
 )
+from computepool.protocol.images.manifests import ImageDigest
+from computepool.protocol.images.names import REGISTRIES_MAX, check_registries
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
@@ -41,10 +43,12 @@ LOG_SENT_MIN = 1_000_000
 OUTPUTS_MAX = 1_000
 LOADS_MAX = 16  #: measurements of an attempt's processes in one report
 PYTHONS_MAX = 32  #: minor versions that a node may download
+IMAGES_MAX = 256  #: images that a node says it has
 MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
 
 #: A duration: the maximum amount of money at the lowest price lasts longer than a Count can hold.
 Lasts = Annotated[int, Field(ge=0, le=10**30)]
+RegistryName = Annotated[str, StringConstraints(max_length=300), AfterValidator(check_registries)]
 PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 #: Ed25519, base64url without padding.
 PublicKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
@@ -98,6 +102,9 @@ class Profile(Request):
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
+    #: where images of jobs may come from: registries, "*" for all of them, and "artifact" for uploaded ones
+    registries: list[RegistryName] = Field(default=[], max_length=REGISTRIES_MAX)
+    images: list[ImageDigest] = Field(default=[], max_length=IMAGES_MAX)  #: that it has unpacked
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -135,6 +142,7 @@ class Profile(Request):
             url=self.url,
             lends_gpus=self.lends_gpus,
             network=self.network,
+            registries=frozenset(self.registries),
         )
 
 
