@@ -151,7 +151,7 @@ class ProcessRunner:
             cpu_ids=attempt.cpu_ids,
             saves=spec.spec.saves,
             leased=True,
-            image=None if image is None else image.root(workdir="" if spec.spec.argv else image.workdir),
+            image=None if image is None else image.root(workdir=image.workdir if argv is image.command else ""),
         )
         command = self.job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
