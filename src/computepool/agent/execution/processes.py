@@ -119,19 +119,22 @@ class ProcessRunner:
         place_bytes(source.encode(), workdir, name=name, executable=True)
         return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
 
-    def _argv_in(self, image: Image, attempt: Attempt, argv: Sequence[str | Path]) -> Sequence[str | Path]:
+    def _argv_in(self, image: Image, attempt: Attempt, argv: Sequence[str | Path]) -> tuple[Sequence[str | Path], str]:
+        """The command, and the folder in which it starts; empty: the work folder."""
         if attempt.spec.kind is JobKind.SCRIPT:
-            return self.job_environment.script_argv(argv, image)
+            return self.job_environment.script_argv(argv, image), ""
         if not (argv or image.command):
             raise BadJob("the image has no command of its own; submit one after --")
-        return argv or image.command
+        return (argv, "") if argv else (image.command, image.workdir)
 
     def _start(
         self, attempt: Attempt, argv: Sequence[str | Path], workdir: Path, *, provision: Provision
     ) -> ProcessRun:
         grant, spec, image = attempt.grant, attempt.spec, provision.image
+        root = None
         if image is not None:
-            argv = self._argv_in(image, attempt, argv)
+            argv, start = self._argv_in(image, attempt, argv)
+            root = image.root(workdir=start)
         env = {
             **spec.spec.env,
             "COMPUTEPOOL_JOB_ID": grant.job_id,
@@ -151,7 +154,7 @@ class ProcessRunner:
             cpu_ids=attempt.cpu_ids,
             saves=spec.spec.saves,
             leased=True,
-            image=None if image is None else image.root(workdir=image.workdir if argv is image.command else ""),
+            image=root,
         )
         command = self.job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
