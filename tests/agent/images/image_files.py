@@ -43,7 +43,9 @@ def hard_link(name: str, target: str) -> tarfile.TarInfo:
     return entry(name, type=tarfile.LNKTYPE, linkname=target)
 
 
-def layer(files: Mapping[str, bytes | str] = {}, others: Sequence[tarfile.TarInfo] = (), *, compress: str = "") -> bytes:
+def layer(
+    files: Mapping[str, bytes | str] = {}, others: Sequence[tarfile.TarInfo] = (), *, compress: str = ""
+) -> bytes:
     """`others` come first. Files in `bin` are programs."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -104,7 +106,9 @@ class ImageFile:
     def save_oci(self, path: Path) -> Path:
         index = {"schemaVersion": 2, "manifests": [_descriptor(self.manifest, OCI_MANIFEST)]}
         files = {f"blobs/sha256/{digest_of(blob)[7:]}": blob for blob in [*self.blobs, self.manifest]}
-        path.write_bytes(layer({"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index), **files}))
+        path.write_bytes(
+            layer({"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index), **files})
+        )
         return path
 
     def save_docker(self, path: Path) -> Path:
@@ -129,10 +133,7 @@ class ImageFile:
 def push_index(registry: str, repository: str, tag: str, images: Sequence[ImageFile]) -> str:
     """An index of images for several architectures."""
     manifests = [
-        {
-            **_descriptor(image.manifest, OCI_MANIFEST),
-            "platform": {"os": "linux", "architecture": image.architecture},
-        }
+        {**_descriptor(image.manifest, OCI_MANIFEST), "platform": {"os": "linux", "architecture": image.architecture}}
         for image in images
     ]
     for image in images:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from computepool.core.series import Series
@@ -48,6 +48,8 @@ class JobsState:
     #: By account: jobs and cost of submissions that are being written. Apart from the uses, which may be counted anew.
     submitting_jobs: Counter[str] = field(default_factory=Counter)
     submitting_cost: Counter[str] = field(default_factory=Counter)
+    #: By the name of an image: its digest, and until when that is not looked up again.
+    image_digests: OrderedDict[str, tuple[str, int]] = field(default_factory=OrderedDict)
     usages: dict[str, WatchedAttempt] = field(default_factory=dict)  #: by attempt
     #: Queries that read rows one by one take turns.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX))

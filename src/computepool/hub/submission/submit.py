@@ -31,7 +31,7 @@ from computepool.hub.nodes import hosts
 from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.snapshot import Snapshot, take
-from computepool.hub.submission import quotes, verification
+from computepool.hub.submission import images, quotes, verification
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import LINKS_MAX, JobSpec, SubmitReply, SubmitRequest, spec_digest
 
@@ -44,6 +44,8 @@ async def submit(
         needs = await hosts.resolve(hub, principal.account_id, request.spec.needs, at="spec.needs")
         if needs is not request.spec.needs:
             request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
+        if (spec := await images.resolve(hub, request.spec)) is not request.spec:
+            request = request.model_copy(update={"spec": spec})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         # The client may disconnect, but what is committed must be counted and reach a node.
         writing = asyncio.ensure_future(_write(hub, submission, remembered))

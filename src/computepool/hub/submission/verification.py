@@ -10,6 +10,7 @@ from computepool.core.trust import comparison, verification
 from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.settings import Settings
+from computepool.hub.submission import images
 from computepool.protocol.jobs.jobs import JobSpec, Needs, SubmitRequest, spec_digest
 
 _RAM_MB = 256, 1024  #: minimum and maximum for a comparison
@@ -34,7 +35,17 @@ def policy(verify: str | None, confidence: float | None, settings: Settings, *, 
 
 
 def _verify(request: SubmitRequest) -> str | None:
-    """A sealed job is never verified, because to the hub two sealed results always differ."""
+    """A sealed job is never verified, because to the hub two sealed results always differ; nor is a job with an image that
+    may be another one on each node.
+    """
+    if not images.is_resolved(request.spec):
+        if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
+            raise BadRequest(
+                "The hub could not look up the digest of the image, so nodes may use different ones and results cannot be "
+                "verified: name the image by its digest (NAME@sha256:…), or submit with --verify none.",
+                field="spec.image",
+            )
+        return "none"
     if request.spec.seal_to is None:
         return request.verify
     if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
