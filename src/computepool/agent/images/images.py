@@ -119,11 +119,11 @@ class Images:
         self._roots.release(image.folder)
 
     # ------------------------------------------------------------ for the owner
-    def cached(self) -> list[CachedImage]:
+    def cached_images(self) -> list[CachedImage]:
         """The least recently used first."""
         return [
             CachedImage(f"sha256:{key}", facts.name, sum(facts.layers.values()), self._roots.is_used(key))
-            for key, facts in _unpacked(self.folder / _ROOTS).items()
+            for key, facts in _facts_by_key(self.folder / _ROOTS).items()
         ]
 
     async def evict(self, digest: str) -> bool:
@@ -175,17 +175,17 @@ class Images:
 
     async def _from_registry(self, name: ImageName, note: Note, target: Path) -> int:
         puller = self._puller(name)
-        async with self._pulling, puller.open() as registry, self._holding() as held:
+        async with self._pulling, puller.open() as registry, self._hold_layers() as held:
             fetch = await puller.look_up(registry, note=note)
             for layer in fetch.manifest.layers:
                 left = self._bytes_left(held)
                 key = hashlib.sha256(layer.digest.encode()).hexdigest()
-                held.append(await self._layers.acquire(key, partial(self._fetch_layer, fetch, layer, left)))
+                held.append(await self._layers.acquire(key, partial(self._fetch_layer, fetch, layer, bytes_max=left)))
                 fetch.end(layer)
             return await self._assemble(name, held, target, config=fetch.config)
 
-    async def _fetch_layer(self, fetch: Fetch, layer: Descriptor, bytes_max: int, target: Path) -> int:
-        async with self._incoming() as folder:
+    async def _fetch_layer(self, fetch: Fetch, layer: Descriptor, target: Path, *, bytes_max: int) -> int:
+        async with self._make_incoming() as folder:
             await fetch.layer(layer, folder / "blob" / "layer")
             unpacked = await self._unpacker.unpack(
                 folder / "blob" / "layer", folder / "out", kind="layer", bytes_max=bytes_max
@@ -196,7 +196,7 @@ class Images:
     # ------------------------------------------------------------ from an artifact
     async def _from_artifact(self, name: ImageName, note: Note, target: Path) -> int:
         note(f"Unpacking image {name.short}")
-        async with self._pulling, self._incoming() as folder, self._holding() as held:
+        async with self._pulling, self._make_incoming() as folder, self._hold_layers() as held:
             await self._place_artifact(name, folder / "blob" / "archive")
             unpacked = await self._unpacker.unpack(
                 folder / "blob" / "archive", folder / "out", kind="archive", bytes_max=self._bytes_left([])
@@ -225,7 +225,7 @@ class Images:
 
     # ------------------------------------------------------------ both
     @contextlib.asynccontextmanager
-    async def _holding(self) -> AsyncIterator[list[Path]]:
+    async def _hold_layers(self) -> AsyncIterator[list[Path]]:
         """Layers that are released at the end of the block."""
         held: list[Path] = []
         try:
@@ -235,7 +235,7 @@ class Images:
                 self._layers.release(layer)
 
     @contextlib.asynccontextmanager
-    async def _incoming(self) -> AsyncIterator[Path]:
+    async def _make_incoming(self) -> AsyncIterator[Path]:
         folder = self.folder / _INCOMING / uuid.uuid4().hex
         (folder / "blob").mkdir(mode=0o755, parents=True)
         folder.chmod(0o755)
@@ -258,7 +258,7 @@ class Images:
 
 def cached_digests(folder: Path, most: int) -> list[str]:
     """The digests of the unpacked images in this folder of a cache, the most recently used first."""
-    return [f"sha256:{key}" for key in reversed(_unpacked(folder / _ROOTS))][:most]
+    return [f"sha256:{key}" for key in reversed(_facts_by_key(folder / _ROOTS))][:most]
 
 
 def _make_root(held: list[Path], target: Path, facts: _Facts) -> int:
@@ -285,7 +285,7 @@ def _copy(source: int, target: Path) -> None:
     target.chmod(0o644)
 
 
-def _unpacked(folder: Path) -> dict[str, _Facts]:
+def _facts_by_key(folder: Path) -> dict[str, _Facts]:
     """By key, the least recently used first."""
     found = {}
     for key, _ in least_recent(folder, folders=True) if folder.is_dir() else []:

@@ -24,14 +24,14 @@ from computepool.core.words import pluralize
 from computepool.protocol.images.manifests import (
     BadImage,
     Descriptor,
-    Manifest,
+    ImageManifest,
     check_architecture,
     pick,
     read_config,
     read_manifest,
 )
 from computepool.protocol.images.names import ImageName
-from computepool.protocol.images.registry import Registry, RegistryUnavailable, UnknownImage
+from computepool.protocol.images.registry import RegistryClient, RegistryUnavailable, UnknownImage
 
 
 class Puller:
@@ -48,12 +48,14 @@ class Puller:
         self._trusted = name.source.rpartition(":")[0] or name.source if name.source in registries else None
 
     @contextlib.asynccontextmanager
-    async def open(self, *, auth: bytes = b"") -> AsyncIterator[Registry]:
+    async def open(self, *, auth: bytes = b"") -> AsyncIterator[RegistryClient]:
         """Translates every failure inside the block: BadJob if there is no such image, else StagingFailed.
 
         `auth`: the content of a Docker `config.json`, for private repositories.
         """
-        registry = Registry(self._name, find_address=self._find_address, timeout_s=self._limits.image_idle_s, auth=auth)
+        registry = RegistryClient(
+            self._name, find_address=self._find_address, timeout_s=self._limits.image_idle_s, auth=auth
+        )
         try:
             async with asyncio.timeout(self._limits.image_pull_s), registry:
                 yield registry
@@ -67,7 +69,7 @@ class Puller:
             most = self._limits.image_pull_s
             raise StagingFailed(f"the image {self._name.short} could not be fetched in {most:g} s") from None
 
-    async def look_up(self, registry: Registry, *, note: Note) -> Fetch:
+    async def look_up(self, registry: RegistryClient, *, note: Note) -> Fetch:
         """What there is to fetch. Raises BadImage if this node cannot use it."""
         manifest = read_manifest(await registry.manifest(self._name.digest))
         if manifest.manifests:
@@ -93,7 +95,14 @@ class Fetch:
     """An image that is being fetched, with notes of its progress in the job's log."""
 
     def __init__(
-        self, name: ImageName, registry: Registry, manifest: Manifest, config: bytes, *, note: Note, note_s: float
+        self,
+        name: ImageName,
+        registry: RegistryClient,
+        manifest: ImageManifest,
+        config: bytes,
+        *,
+        note: Note,
+        note_s: float,
     ) -> None:
         self.manifest, self.config = manifest, config
         self._name, self._registry, self._note, self._note_s = name, registry, note, note_s

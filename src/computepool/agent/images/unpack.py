@@ -86,7 +86,7 @@ class _Inflated:
         return b"".join(parts)
 
 
-class LayerUnpacker:
+class LayerWriter:
     """Unpacks one layer into a folder of its own. Paths of the layer lead nowhere else, and no link is followed."""
 
     def __init__(self, folder: Path, budget: Budget) -> None:
@@ -170,9 +170,11 @@ class LayerUnpacker:
         with os.fdopen(fd, "wb", buffering=0) as target:
             source = tar.extractfile(entry)
             assert source is not None
+            size = 0
             while data := source.read(_CHUNK):
+                size += len(data)
                 target.write(data)
-            if target.tell() != entry.size:
+            if size != entry.size:
                 raise Refused("a layer is cut off")
             os.utime(fd, (entry.mtime, entry.mtime))
 
@@ -188,7 +190,7 @@ def _parts(name: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def opened(source: IO[bytes]) -> Iterator[Any]:
+def open_layer(source: IO[bytes]) -> Iterator[Any]:
     """The tar archive in a layer, which may be compressed."""
     magic = source.read(6)
     source.seek(0)
@@ -234,8 +236,8 @@ def _feed(source: IO[bytes], target: IO[bytes]) -> None:
 
 
 def unpack_layer(source: IO[bytes], number: int, budget: Budget) -> None:
-    with opened(source) as stream:
-        removed = LayerUnpacker(Path(FILES.format(number)), budget).run(stream)
+    with open_layer(source) as stream:
+        removed = LayerWriter(Path(FILES.format(number)), budget).run(stream)
     Path(REMOVED.format(number)).write_text(json.dumps(removed))
 
 

@@ -15,7 +15,7 @@ from computepool.hub.addresses import AddressRefused
 from computepool.hub.context import Hub
 from computepool.protocol.images.manifests import BadImage
 from computepool.protocol.images.names import ImageName, is_allowed, parse_image
-from computepool.protocol.images.registry import Registry, RegistryUnavailable, UnknownImage
+from computepool.protocol.images.registry import RegistryClient, RegistryUnavailable, UnknownImage
 from computepool.protocol.jobs.jobs import JobSpec
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ async def _ask(hub: Hub, name: ImageName) -> str:
     try:
         async with (
             asyncio.timeout(settings.image_resolve_s),
-            Registry(name, find_address=find_address, timeout_s=settings.image_resolve_s) as registry,
+            RegistryClient(name, find_address=find_address, timeout_s=settings.image_resolve_s) as registry,
         ):
             return await registry.resolve()
     except (UnknownImage, BadImage) as error:

@@ -43,7 +43,7 @@ class Descriptor(_Part):
     platform: Platform | None = None
 
 
-class Manifest(_Part):
+class ImageManifest(_Part):
     """A manifest of one image, or an index of several."""
 
     config: Descriptor | None = None
@@ -79,9 +79,9 @@ class ImageConfig(_Part):
         return self.config or RunConfig()
 
 
-def read_manifest(data: bytes) -> Manifest:
+def read_manifest(data: bytes) -> ImageManifest:
     try:
-        return Manifest.model_validate_json(data)
+        return ImageManifest.model_validate_json(data)
     except ValidationError:
         raise BadImage("its manifest is not one that nodes can read") from None
 
@@ -93,7 +93,7 @@ def read_config(data: bytes) -> ImageConfig:
         raise BadImage("its configuration is not one that nodes can read") from None
 
 
-def pick(index: Manifest, architecture: str) -> Descriptor:
+def pick(index: ImageManifest, architecture: str) -> Descriptor:
     """The image for this architecture. Raises BadImage if the index has none."""
     offered = [found for found in index.manifests if found.platform is None or found.platform.os in ("", "linux")]
     for found in offered:

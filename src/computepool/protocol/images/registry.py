@@ -45,7 +45,7 @@ def _tls() -> SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
 
 
-class Registry:
+class RegistryClient:
     """One image's repository. `auth`: the content of a Docker `config.json`, for private repositories."""
 
     def __init__(self, image: ImageName, *, find_address: FindAddress, timeout_s: float, auth: bytes = b"") -> None:
@@ -79,11 +79,11 @@ class Registry:
     async def manifest(self, reference: str) -> bytes:
         """By tag or digest; a digest is verified."""
         data = await self._read(f"manifests/{reference}", most=MANIFEST_BYTES_MAX, accept=ACCEPTED)
-        return self._verified(data, reference)
+        return self._check_digest(data, reference)
 
     async def small_blob(self, digest: str) -> bytes:
         """A blob such as a configuration, in memory and verified."""
-        return self._verified(await self._read(f"blobs/{digest}", most=MANIFEST_BYTES_MAX), digest)
+        return self._check_digest(await self._read(f"blobs/{digest}", most=MANIFEST_BYTES_MAX), digest)
 
     @asynccontextmanager
     async def blob(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -98,7 +98,7 @@ class Registry:
         except httpx2.HTTPError as error:
             raise self._unavailable(error) from error
 
-    def _verified(self, data: bytes, reference: str) -> bytes:
+    def _check_digest(self, data: bytes, reference: str) -> bytes:
         if reference.startswith("sha256:") and digest_of(data) != reference:
             raise RegistryUnavailable(f"the registry {self.image.source} sent something else than {reference[:19]}…")
         return data
