@@ -147,14 +147,11 @@ class JobEnvironment:
             mounts[proxy.folder] = NETWORK
         plain = SandboxPolicy(mounts=mounts, image=image)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
-        checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
-            "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
-            "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            **(checkpoints if saves else {}),
+            **_folders_env(home, saves=saves),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # By default, libraries start a thread for each processor of the machine.
@@ -197,6 +194,13 @@ class JobEnvironment:
 def _is_images(interpreter: Interpreter | None, image: Image | None) -> bool:
     """Whether a worker runs on the image's own Python: it has the version, and no other one is needed."""
     return image is not None and interpreter is None and image.has(f"python{PYTHON}")
+
+
+def _folders_env(home: str, *, saves: bool) -> dict[str, str]:
+    """Where the job finds its folders; `home` is its work folder."""
+    checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
+    own = {"COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}", "COMPUTEPOOL_CALLS": f"{home}/{CALLS}"}
+    return {**own, **(checkpoints if saves else {})}
 
 
 def _inside_package(cache_dir: Path) -> Path:

@@ -98,7 +98,7 @@ class Images:
             if name.source == UPLOADED:
                 folder = await self._roots.acquire(name.hex_digest, partial(self._from_artifact, name, note))
             else:
-                found = name.at(name.digest or await self._resolve(name))
+                found = name.at(name.digest or await self._resolve(name, note))
                 folder = await self._roots.acquire(found.hex_digest, partial(self._from_registry, found, note))
         except BadImage as error:
             raise BadJob(f"the image {name.short} cannot be used: {error}") from error
@@ -136,7 +136,7 @@ class Images:
 
     async def _evict(self, bytes_max: int) -> None:
         """Remove the least recently used images until the layers of the others fit."""
-        kept = await asyncio.to_thread(_unpacked, self.folder / _ROOTS)
+        kept = await asyncio.to_thread(_facts_by_key, self.folder / _ROOTS)
         surplus = []
         for key in list(kept):
             if (
@@ -153,7 +153,7 @@ class Images:
         removed = await self._roots.remove(keys)
         for key in removed:
             self._known.pop(key, None)
-        kept = await asyncio.to_thread(_unpacked, self.folder / _ROOTS)
+        kept = await asyncio.to_thread(_facts_by_key, self.folder / _ROOTS)
         needed = {name for facts in kept.values() for name in facts.layers}
         listed = await asyncio.to_thread(least_recent, self._layers.folder, folders=True)
         await self._layers.remove([name for name, _ in listed if name not in needed and not name.startswith(".")])
@@ -165,12 +165,13 @@ class Images:
             name, self.egress, limits=self.limits, architecture=self._architecture, registries=self.registries
         )
 
-    async def _resolve(self, name: ImageName) -> str:
+    async def _resolve(self, name: ImageName, note: Note) -> str:
         """The digest of a tag that the hub did not resolve. It stays the same while this agent runs."""
         known = self._resolved.get(str(name))
         if known is None:
             async with self._puller(name).open() as registry:
                 known = self._resolved[str(name)] = await registry.resolve()
+        note(f"Image {name.short} is {known}")
         return known
 
     async def _from_registry(self, name: ImageName, note: Note, target: Path) -> int:

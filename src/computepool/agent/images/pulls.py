@@ -81,7 +81,9 @@ class Puller:
         total, most = sum(layer.size for layer in manifest.layers), self._limits.image_download_bytes_max
         if total > most:
             raise BadImage(f"it has {_mb(total)} to fetch, and the limit of this node is {_mb(most)}")
-        return Fetch(self._name, registry, manifest, config, note=note, note_s=self._limits.image_note_s)
+        return Fetch(
+            self._name, registry, manifest=manifest, config=config, note=note, note_s=self._limits.image_note_s
+        )
 
     async def _find_address(self, host: str, port: int) -> Address:
         try:
@@ -98,9 +100,9 @@ class Fetch:
         self,
         name: ImageName,
         registry: RegistryClient,
+        *,
         manifest: ImageManifest,
         config: bytes,
-        *,
         note: Note,
         note_s: float,
     ) -> None:
@@ -108,7 +110,7 @@ class Fetch:
         self._name, self._registry, self._note, self._note_s = name, registry, note, note_s
         self._total = sum(layer.size for layer in manifest.layers)
         self._ended = self._bytes = 0
-        self._noted_at = time.monotonic()
+        self._shown_at = time.monotonic()
         note(f"Fetching image {name.short}: {pluralize(len(manifest.layers), 'layer')}, {_mb(self._total)}")
 
     async def layer(self, layer: Descriptor, target: Path) -> None:
@@ -132,8 +134,8 @@ class Fetch:
         self._bytes += layer.size
 
     def _show(self, size: int) -> None:
-        if time.monotonic() - self._noted_at >= self._note_s:
-            self._noted_at = time.monotonic()
+        if time.monotonic() - self._shown_at >= self._note_s:
+            self._shown_at = time.monotonic()
             part = f"layer {self._ended + 1} of {len(self.manifest.layers)}"
             self._note(
                 f"Fetching image {self._name.short}: {part}, {(self._bytes + size) // MIB} of {_mb(self._total)}"

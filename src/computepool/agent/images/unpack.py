@@ -335,7 +335,8 @@ def unpack_archive(source: IO[bytes], budget: Budget, architecture: str) -> None
         raise Refused("the file is not a valid archive of an image") from error
 
 
-def main(kind: str, path: str, bytes_max: str, entries_max: str, architecture: str) -> None:
+def main(arguments: list[str]) -> None:
+    kind, path, bytes_max, entries_max, architecture = arguments
     budget = Budget(int(bytes_max), int(entries_max))
     try:
         with open(path, "rb") as source:
@@ -352,4 +353,4 @@ def main(kind: str, path: str, bytes_max: str, entries_max: str, architecture: s
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

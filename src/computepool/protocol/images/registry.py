@@ -180,10 +180,10 @@ class RegistryClient:
             fields = parse_keqv_list(parse_http_list(rest))
         except ValueError:
             return False
-        asked: dict[str, str] = {name: fields[name] for name in ("service", "scope") if name in fields}
-        asked.setdefault("scope", f"repository:{self.image.repository}:pull")
+        query: dict[str, str] = {name: fields[name] for name in ("service", "scope") if name in fields}
+        query.setdefault("scope", f"repository:{self.image.repository}:pull")
         headers = {"authorization": self._basic} if self._basic else {}
-        token_reply = await self._send("GET", f"{fields.get('realm', '')}?{urlencode(asked)}", headers=headers)
+        token_reply = await self._send("GET", f"{fields.get('realm', '')}?{urlencode(query)}", headers=headers)
         try:
             token = await _token_of(token_reply)
         finally:
