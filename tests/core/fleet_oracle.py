@@ -26,6 +26,7 @@ from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
+IMAGE_SOURCES = ["artifact", "docker.io", "*"]
 PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
 TIERS = ("rtx-4090", "rtx-3060", "h100")
 #: Below, at and above what the first price table asks, and none. Equal to a price now and then, on purpose.
@@ -160,6 +161,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         ),
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": profile.level >= Level.NAMESPACE or friend,
+        "image": wanted.image_source in ("", *profile.registries)
+        or (wanted.image_source != "artifact" and "*" in profile.registries),
         "gpu_lent": not cards or profile.lends_gpus or friend,
         **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,
@@ -252,6 +255,7 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         trusted=mostly_empty([*ACCOUNTS, "*"]),
         url=st.sampled_from(["", "http://one", "http://two"]),
         network=st.booleans(),
+        registries=subsets(IMAGE_SOURCES),
         lends_gpus=st.booleans(),
     )
 
@@ -276,6 +280,7 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "pythons": subsets(["3.11", "3.13.1", "3.99", "2.7"]),
     "isolation": st.sampled_from(list(Level)),
     "network": st.just(True),
+    "image_source": st.sampled_from(IMAGE_SOURCES[:2]),
     "labels": subsets(LABELS),
     "minutes": st.sampled_from(MINUTES),
 }
@@ -431,6 +436,7 @@ class Dice:
             "trusted": self.some([*ACCOUNTS, "*"]) if self._random.random() < 0.3 else frozenset(),
             "url": self.one("", "http://one", "http://two"),
             "network": self.one(False, True),
+            "registries": self.some(IMAGE_SOURCES),
             "lends_gpus": self.one(False, True),
         }
         return NodeProfile(node_id=f"n{number}", capacity=capacity, **fields)  # type: ignore[arg-type]
@@ -454,6 +460,7 @@ class Dice:
             "pythons": self.some(["3.11", "3.13.1", "3.99"]),
             "isolation": self.one(*Level),
             "network": True,
+            "image_source": self.one(*IMAGE_SOURCES[:2]),
             "labels": self.some(LABELS),
             "minutes": self.one(*MINUTES),
         }

@@ -225,6 +225,9 @@ def _zstd(source: IO[bytes]) -> Iterator[IO[bytes]]:
             raise Refused("a layer is cut off, or is not zstd")
     finally:
         process.kill()
+        process.wait()
+        feeder.join()
+        process.stdout.close()
 
 
 def _feed(source: IO[bytes], target: IO[bytes]) -> None:
