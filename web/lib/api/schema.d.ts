@@ -3894,6 +3894,8 @@ export interface components {
             children: number;
             /** Children Budget */
             children_budget?: number | null;
+            /** Image */
+            image?: string | null;
         };
         /**
          * JobState
@@ -5487,6 +5489,8 @@ export interface components {
              * @default 100
              */
             limit: number;
+            /** Image */
+            image?: string | null;
         };
         /** PreviewView */
         PreviewView: {
@@ -5723,6 +5727,16 @@ export interface components {
              */
             network: boolean;
             /**
+             * Registries
+             * @default []
+             */
+            registries: string[];
+            /**
+             * Images
+             * @default []
+             */
+            images: string[];
+            /**
              * Version
              * @default
              */
@@ -5869,6 +5883,8 @@ export interface components {
              *     ]
              */
             net: string[];
+            /** Image */
+            image?: string | null;
             /**
              * Labels
              * @default []
