@@ -133,9 +133,13 @@ class Agent:
             runtime=machine.runtime,
             limits=config.limits,
             registries=tuple(machine.profile.registries),
+            on_change=self._on_images,
         )
         pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
         return Provisions(pythons, environments, images)
+
+    def _on_images(self, digests: list[str]) -> None:
+        self.loop.update_images(digests)  # made after the images
 
     def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._node.identity.owner

@@ -117,6 +117,11 @@ class NodeLoop:
         before, self.local_state = self.state, state
         self._on_state_change(before)
 
+    def update_images(self, digests: list[str]) -> None:
+        """The images that this node has; the hub receives them with the next poll."""
+        self.profile = self.profile.model_copy(update={"images": list(digests)})
+        self._profile_due = True
+
     def _on_state_change(self, before: NodeState) -> None:
         if self.state is before:
             return
@@ -215,7 +220,7 @@ class NodeLoop:
             if reply is None:  # cancelled, because the state changed
                 continue
             self._backoff.reset()
-            if request.profile is not None:
+            if request.profile is self.profile:  # It may have changed meanwhile.
                 self._profile_due = False
             await self.keyring.learn_key_of(reply.token)
             if not self._handle(reply, sent_at):

@@ -14,7 +14,7 @@ import os
 import platform
 import shutil
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from computepool.core.errors import ComputePoolError, NotFound
 from computepool.core.resources import UPLOADED
 from computepool.protocol.images.manifests import ARCHITECTURES, BadImage, Descriptor, check_architecture, read_config
 from computepool.protocol.images.names import ImageName
+from computepool.protocol.nodes.nodes import IMAGES_MAX
 
 _LAYERS, _ROOTS, _INCOMING = "layers", "roots", "incoming"
 _FACTS = "image.json"
@@ -75,6 +76,9 @@ class Images:
     runtime: Runtime
     limits: AgentLimits
     registries: tuple[str, ...] = ()  #: those that the owner allows
+    on_change: Callable[[list[str]], object] = lambda _: (
+        None
+    )  #: receives the digests of all images when they change
 
     def __post_init__(self) -> None:
         self._architecture = ARCHITECTURES.get(platform.machine(), platform.machine())
@@ -110,6 +114,7 @@ class Images:
                 config = read_config(_read_facts(folder).config.encode())
                 image = self._known[folder.name] = Image(f"sha256:{folder.name}", folder, config)
                 await self._evict(self.limits.images_bytes_max)
+                self.on_change(cached_digests(self.folder, IMAGES_MAX))
             except BaseException:
                 self._roots.release(folder)
                 raise
@@ -151,6 +156,8 @@ class Images:
 
     async def _remove(self, keys: list[str]) -> list[str]:
         removed = await self._roots.remove(keys)
+        if removed:
+            self.on_change(cached_digests(self.folder, IMAGES_MAX))
         for key in removed:
             self._known.pop(key, None)
         kept = await asyncio.to_thread(_facts_by_key, self.folder / _ROOTS)
