@@ -34,7 +34,7 @@ from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
 from computepool.protocol import plain_log
-from computepool.protocol.nodes.nodes import IMAGES_MAX, Profile
+from computepool.protocol.nodes.profile import IMAGES_MAX, Profile
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs.jobs import Usage
+from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import LoadModel, OutputRef, Report
 
 #: First words of what a level prints when it cannot start the program; the job's own exit codes mean nothing here.

@@ -18,7 +18,8 @@ from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
 from computepool.protocol.images.names import is_allowed
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes.nodes import Grant, NextReply, Profile
+from computepool.protocol.nodes.nodes import Grant, NextReply
+from computepool.protocol.nodes.profile import Profile
 from computepool.protocol.tokens import JobToken, verify_job_token
 
 

@@ -41,7 +41,7 @@ from computepool.core.errors import ComputePoolError, NotFound
 from computepool.core.resources import UPLOADED
 from computepool.protocol.images.manifests import ARCHITECTURES, BadImage, Descriptor, check_architecture, read_config
 from computepool.protocol.images.names import ImageName
-from computepool.protocol.nodes.nodes import IMAGES_MAX
+from computepool.protocol.nodes.profile import IMAGES_MAX
 
 _LAYERS, _ROOTS, _INCOMING = "layers", "roots", "incoming"
 _FACTS = "image.json"
@@ -76,9 +76,7 @@ class Images:
     runtime: Runtime
     limits: AgentLimits
     registries: tuple[str, ...] = ()  #: those that the owner allows
-    on_change: Callable[[list[str]], object] = lambda _: (
-        None
-    )  #: receives the digests of all images when they change
+    on_change: Callable[[list[str]], object] = lambda _: None  #: receives the digests of all images when they change
 
     def __post_init__(self) -> None:
         self._architecture = ARCHITECTURES.get(platform.machine(), platform.machine())

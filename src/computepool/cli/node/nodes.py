@@ -215,6 +215,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("runtime", profile.runtime),
         ("python", profile.python_text),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
+        ("images", profile.image_sources),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]
