@@ -78,6 +78,8 @@ async def test_jobs_see_the_image_and_their_own_folders(
     assert reports["function"].outcome is Outcome.SUCCEEDED, reports["function"].error
     assert "data3" in (reports["function"].result or "")
     assert sum("Unpacking image" in log["stderr"] for log in logs.values()) == 1
+    digest = image.replace("artifact:", "sha256:")
+    await until(lambda: any(poll.profile is not None and poll.profile.images == [digest] for poll in hub.polls))
 
 
 BAD = [
@@ -88,6 +90,12 @@ BAD = [
     ),
     ("climbs out", ImageFile([layer({}, [entry("../../evil", size=0)])]), "which leads out of it"),
     ("no layer", ImageFile([b"BZh" + b"x" * 600]), "only gzip and zstd"),
+    (
+        "long variables",
+        ImageFile([busybox()], {"Env": [f"{name}={100_000 * name}" for name in "AB"], "Cmd": ["true"]}),
+        "and environment take",
+    ),
+    ("a strange command", ImageFile([busybox()], {"Cmd": ["a\0b"]}), "has a NUL character"),
     ("no command", ImageFile([layer({"a": ""})]), "has no command of its own"),
 ]
 

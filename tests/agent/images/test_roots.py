@@ -99,6 +99,16 @@ def test_folders_of_the_node_take_the_place_of_anything(tmp_path: Path) -> None:
     assert os.listdir(root / "tmp") == []
 
 
+def test_a_working_folder_is_added_without_replacing_anything(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path)
+    for path in ("/srv/app", "srv/app/", "link/x", "../up", "/", "", "a\0b"):
+        roots.add_folder(root, path)
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["link", "srv", "srv/app"]
+    assert os.listdir(tmp_path) == ["root"]
+
+
 def test_mount_points_do_not_follow_links(tmp_path: Path) -> None:
     root, file = tmp_path / "root", tmp_path / "driver.so"
     root.mkdir()

@@ -273,6 +273,7 @@ def _make_root(held: list[Path], target: Path, facts: _Facts) -> int:
     count = roots.merge(held, root)
     for path in IMAGE_FOLDERS:
         roots.make_folder(root, path)
+    roots.add_folder(root, read_config(facts.config.encode()).run.workdir or "")  # Engines make it, too.
     (target / _FACTS).write_text(facts.model_dump_json())
     return count * 4096
 

@@ -69,6 +69,16 @@ def make_folder(root: Path, path: str) -> Path:
     return here
 
 
+def add_folder(root: Path, path: str) -> None:
+    """A folder at `path` below `root`, unless something else is there, or on the way."""
+    here = root
+    for part in path.strip("/").split("/"):
+        here = here / part
+        if part in ("", ".", "..") or "\0" in part or (os.path.lexists(here) and not _is_folder(here)):
+            return
+        here.mkdir(mode=0o755, exist_ok=True)
+
+
 def _link_files(source: Path, root: Path) -> int:
     """A folder takes the place of a link or a file, and the other way round."""
     count = 0

@@ -159,9 +159,12 @@ def take_tree(source: Path, target: Path, *, bytes_max: int, links: bool = False
         place = target / below
         place.mkdir(mode=0o755)
         for name in (*folders, *files) if links else ():
-            with contextlib.suppress(OSError):  # Not a link.
-                (place / name).symlink_to(os.readlink(name, dir_fd=folder))
-                taken = _add_size(taken, 0, bytes_max)
+            try:
+                aim = os.readlink(name, dir_fd=folder)
+            except OSError:
+                continue  # Not a link.
+            taken = _add_size(taken, 0, bytes_max)
+            (place / name).symlink_to(aim)
         for name in files:
             try:
                 opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)

@@ -13,6 +13,8 @@ from computepool.protocol.nodes.nodes import LoadModel
 
 #: Fewer than the store's reader threads, so that other reads can go on.
 _SEARCHES_MAX = 2
+#: Submitters choose the registries, and so how long they take to answer.
+_LOOKUPS_MAX = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class JobsState:
     #: By account: jobs and cost of submissions that are being written. Apart from the uses, which may be counted anew.
     submitting_jobs: Counter[str] = field(default_factory=Counter)
     submitting_cost: Counter[str] = field(default_factory=Counter)
+    #: Registries that are asked at the same time.
+    image_lookups: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKUPS_MAX))
     #: By the name of an image: its digest, and until when that is not looked up again.
     image_digests: OrderedDict[str, tuple[str, int]] = field(default_factory=OrderedDict)
     usages: dict[str, WatchedAttempt] = field(default_factory=dict)  #: by attempt

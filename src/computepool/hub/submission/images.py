@@ -66,6 +66,7 @@ async def _ask(hub: Hub, name: ImageName) -> str:
     try:
         async with (
             asyncio.timeout(settings.image_resolve_s),
+            hub.jobs.image_lookups,
             RegistryClient(name, find_address=find_address, timeout_s=settings.image_resolve_s) as registry,
         ):
             return await registry.resolve()

@@ -158,9 +158,10 @@ class JobApi(Resource):
         net: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
         timeout: float | None = None,
+        image: str | None = None,
     ) -> PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
-        fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout}
+        fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout, "image": image}
         return self._post("/jobs/preview", PreviewView, PreviewRequest, **fields)
 
     def queue(self) -> QueueView:
