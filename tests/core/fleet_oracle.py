@@ -22,11 +22,10 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
-from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
+from tests.core.rule_oracle import IMAGE_SOURCES, LABELS, MINUTES, RULES, SCORES, rule_gates
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
-IMAGE_SOURCES = ["artifact", "docker.io", "*"]
 PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
 TIERS = ("rtx-4090", "rtx-3060", "h100")
 #: Below, at and above what the first price table asks, and none. Equal to a price now and then, on purpose.
@@ -161,8 +160,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         ),
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": profile.level >= Level.NAMESPACE or friend,
-        "image": wanted.image_source in ("", *profile.registries)
-        or (wanted.image_source != "artifact" and "*" in profile.registries),
+        "image": wanted.image_source
+        in {"", *profile.registries} | ({"docker.io"} if "*" in profile.registries else set()),
         "gpu_lent": not cards or profile.lends_gpus or friend,
         **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,
@@ -460,7 +459,6 @@ class Dice:
             "pythons": self.some(["3.11", "3.13.1", "3.99"]),
             "isolation": self.one(*Level),
             "network": True,
-            "image_source": self.one(*IMAGE_SOURCES[:2]),
             "labels": self.some(LABELS),
             "minutes": self.one(*MINUTES),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import NodeProfile, Shape
 
+IMAGE_SOURCES = ["artifact", "docker.io", "*"]
 LABELS = ("ml", "mining", "render")
 MINUTES = (0, 1, 10, 60, 600)
 

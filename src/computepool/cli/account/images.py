@@ -29,7 +29,7 @@ def push(
     Images in a registry need no upload: submit --image python:3.12.
 
     Examples:
-      docker save --output app.tar app && pool images push app.tar
+      pool images push app.tar
       pool submit --image "$(pool images push app.tar)" --wait -- app --version
     """
     pool = open_pool(retry_for=seconds(timeout, what="--timeout"))
