@@ -22,7 +22,7 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
-from tests.core.rule_oracle import IMAGE_SOURCES, LABELS, MINUTES, RULES, SCORES, rule_gates
+from tests.core.rule_oracle import IMAGE_SOURCES, LABELS, MINUTES, RULES, SCORES, images_of, rule_gates
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
@@ -160,8 +160,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         ),
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": profile.level >= Level.NAMESPACE or friend,
-        "image": wanted.image_source
-        in {"", *profile.registries} | ({"docker.io"} if "*" in profile.registries else set()),
+        "image": wanted.image_source in images_of(profile),
         "gpu_lent": not cards or profile.lends_gpus or friend,
         **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,

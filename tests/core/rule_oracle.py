@@ -48,3 +48,8 @@ def rule_gates(
         "rule_disk": own or rules.disk_mb_max is None or wanted.disk_mb <= rules.disk_mb_max,
         "submitter_reputation": own or idle or scores.get(account, UNKNOWN_SCORE) >= rules.score_min,
     }
+
+
+def images_of(profile: NodeProfile) -> set[str]:
+    """Where the images of a node's jobs may come from. "": a job without an image."""
+    return {"", *profile.registries, *({"docker.io"} if "*" in profile.registries else ())}
