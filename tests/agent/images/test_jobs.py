@@ -100,15 +100,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("image", "why"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-async def test_a_bad_image_is_the_jobs_fault(
-    hub: FakeHub, start_node: StartNode, tmp_path: Path, *, image: ImageFile, why: str
-) -> None:
+async def test_a_bad_image_is_the_jobs_fault(hub: FakeHub, start_node: StartNode, tmp_path: Path) -> None:
     await start_node(level="namespace")
-    (attempt,) = hub.submit(in_image(upload(hub, image, tmp_path)))
-    await until(lambda: hub.reports)
-    report = hub.reports[attempt]
-    assert (report.reason, why in (report.error or "")) == (Reason.BAD_JOB, True), report.error
+    attempts = [hub.submit(in_image(upload(hub, image, tmp_path)))[0] for _, image, _ in BAD]
+    await until(lambda: len(hub.reports) == len(BAD))
+    for attempt, (name, _, why) in zip(attempts, BAD, strict=True):
+        report = hub.reports[attempt]
+        assert (report.reason, why in (report.error or "")) == (Reason.BAD_JOB, True), f"{name}: {report.error}"
 
 
 async def test_an_image_that_is_too_large(hub: FakeHub, start_node: StartNode, tmp_path: Path) -> None:

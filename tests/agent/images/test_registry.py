@@ -149,7 +149,9 @@ async def test_a_registry_that_hangs_ends_in_a_time_limit(make_kit: MakeKit) -> 
                 await acquire(kit, f"{address}/a/b@{image.digest}")
 
 
-@pytest.mark.parametrize("status", [500, 503, 429])
+@pytest.mark.parametrize(
+    "status", [500, pytest.param(503, marks=pytest.mark.soak), pytest.param(429, marks=pytest.mark.soak)]
+)
 async def test_a_registry_that_fails_is_nobodys_fault(make_kit: MakeKit, status: int) -> None:
     async with serving(lambda *_: (status, {}, b"")) as address:
         with pytest.raises(StagingFailed, match=f"answered {status}"):
