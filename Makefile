@@ -20,7 +20,9 @@ UV := .make/uv/bin/uv
 PIP_INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'
-PACKAGES := bubblewrap postgresql runc
+PACKAGES := bubblewrap postgresql runc zstd
+# The tests of images: what is in them, and a registry to fetch them from.
+TEST_PACKAGES := busybox-static docker-registry
 # The tests of the dashboard use the browser of the distribution; none is ever downloaded.
 BROWSER := chromium fonts-liberation
 # Where all users find gVisor's program, or in this folder where only root may write there. One on PATH comes first.
@@ -53,7 +55,7 @@ web: web/out/index.html ## build the dashboard into web/out, when something in w
 setup: .venv/.dev .make/npm ## install everything for development into .venv
 
 packages:
-	@scripts/install-debian.sh $(PACKAGES)
+	@scripts/install-debian.sh $(PACKAGES) $(TEST_PACKAGES)
 	@scripts/install-runsc.sh $(RUNSC)
 
 browser:

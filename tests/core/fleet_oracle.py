@@ -22,7 +22,18 @@ from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
 from tests.core.price_oracle import REGIONS, PlainPrices
-from tests.core.rule_oracle import LABELS, MINUTES, REQUIRES, RULES, SCORES, mostly_empty, rule_gates, subsets
+from tests.core.rule_oracle import (
+    IMAGE_SOURCES,
+    LABELS,
+    MINUTES,
+    REQUIRES,
+    RULES,
+    SCORES,
+    images_of,
+    mostly_empty,
+    rule_gates,
+    subsets,
+)
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
@@ -133,6 +144,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         ),
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": profile.level >= Level.NAMESPACE or friend,
+        "image": wanted.image_source in images_of(profile),
         "gpu_lent": not cards or profile.lends_gpus or friend,
         **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,
@@ -220,6 +232,7 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         network=st.booleans(),
         down_mbps=st.sampled_from([0, 20, 100]),
         up_mbps=st.sampled_from([0, 10]),
+        registries=subsets(IMAGE_SOURCES),
         lends_gpus=st.booleans(),
         driver=st.sampled_from(VERSIONS),
         cuda=st.sampled_from(VERSIONS),
@@ -253,6 +266,7 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "pythons": subsets(["3.11", "3.13.1", "3.99", "2.7"]),
     "isolation": st.sampled_from(list(Level)),
     "network": st.just(True),
+    "image_source": st.sampled_from(IMAGE_SOURCES[:2]),
     "labels": subsets(LABELS),
     "minutes": st.sampled_from(MINUTES),
 }
@@ -413,6 +427,7 @@ class Dice:
             "trusted": self.some([*ACCOUNTS, "*"]) if self._random.random() < 0.3 else frozenset(),
             "url": self.one("", "http://one", "http://two"),
             "network": self.one(False, True),
+            "registries": self.some(IMAGE_SOURCES),
             "lends_gpus": self.one(False, True),
             "driver": self.one(*VERSIONS),
             "cuda": self.one(*VERSIONS),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import NodeProfile, Shape
 
+IMAGE_SOURCES = ["artifact", "docker.io", "*"]
 LABELS = ("ml", "mining", "render")
 MINUTES = (0, 1, 10, 60, 600)
 
@@ -71,3 +72,8 @@ def subsets(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
 
 def mostly_empty(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
     return st.just(frozenset()) | subsets(values)
+
+
+def images_of(profile: NodeProfile) -> set[str]:
+    """Where the images of a node's jobs may come from. "": a job without an image."""
+    return {"", *profile.registries, *({"docker.io"} if "*" in profile.registries else ())}

@@ -17,6 +17,7 @@ from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
+from computepool.agent.sandbox.base import SandboxPolicy
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.selftest.selftest import LevelReport
@@ -146,8 +147,8 @@ def _host_usr() -> dict[str, Any]:
 def test_a_container_with_a_hole_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str) -> None:
     adapt = ContainerSandbox._adapt
 
-    def with_hole(self: ContainerSandbox, spec: dict[str, Any], uid: int) -> None:
-        adapt(self, spec, uid)
+    def with_hole(self: ContainerSandbox, spec: dict[str, Any], policy: SandboxPolicy, *, uid: int) -> None:
+        adapt(self, spec, policy, uid=uid)
         _HOLES[hole](spec)
 
     monkeypatch.setattr(ContainerSandbox, "_adapt", with_hole)

@@ -32,6 +32,7 @@ from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.poll_loop import NodeLoop
 from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.images.images import Images
 from computepool.agent.network.egress import Egress
 from computepool.agent.network.gang_lan import GangLan
 from computepool.agent.network.gang_link import GangLinks
@@ -134,10 +135,19 @@ class Agent:
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
+        images = Images(
+            config.cache_dir / "images",
+            builder,
+            self._artifacts,
+            egress=self._egress,
+            runtime=machine.runtime,
+            limits=config.limits,
+            registries=tuple(machine.profile.registries),
+        )
         pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
         self._offers = Offers(config, builder, runtime=machine.runtime, level=machine.sandbox.level)
         self._building_offers = partial(self._offers.run, environments.build, self._offer_environments)
-        return Provisions(pythons, environments, self._offers)
+        return Provisions(pythons, environments, self._offers, images)
 
     def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._node.identity.owner
@@ -280,7 +290,10 @@ class Agent:
 
     async def _clear(self, kind: str) -> dict[str, Any]:
         """Remove what no job or warm worker uses; all of it if no kind is named."""
-        kinds: dict[str, ArtifactCache | CachedFolders] = {"inputs": self._artifacts, **self._provisions.caches}
+        kinds: dict[str, ArtifactCache | CachedFolders | Images] = {
+            "inputs": self._artifacts,
+            **self._provisions.caches,
+        }
         for name, cache in kinds.items():
             if kind in ("cache", name):
                 await cache.clear()

@@ -12,6 +12,7 @@ from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
 from computepool.core.network import parse_networks, parse_targets, target_of
 from computepool.core.places import parse_place
+from computepool.protocol.images.names import REGISTRIES_MAX, check_registries
 from computepool.protocol.jobs.jobs import RESULT_MAX
 
 KIB = 1024
@@ -127,6 +128,18 @@ class AgentLimits:
     environment_try_memory_mb: int = 512
     environment_try_disk_mb: int = 64
     cache_report_s: float = 15.0  #: between two looks at what is cached, for the hub
+    # images
+    images_bytes_max: int = 50 * GIB  #: of all together; the least recently used ones are evicted
+    image_bytes_max: int = 20 * GIB  #: of one, unpacked
+    image_download_bytes_max: int = 10 * GIB  #: of one, as it is sent
+    image_entries_max: int = 500_000  #: files, folders and links of a layer
+    image_pull_s: float = 1_800.0  #: to fetch one, all layers together
+    image_idle_s: float = 30.0  #: a registry that sends nothing for this time is given up
+    image_unpack_s: float = 900.0  #: for one layer, as the next two
+    image_memory_mb: int = 1_024
+    image_cpus: float = 2.0
+    image_pulls_max: int = 2  #: at once
+    image_note_s: float = 5.0  #: between two notes of progress in a job's log
     # other Pythons
     pythons_max: int = 8
     pythons_bytes_max: int = 4 * GIB  #: of all together; the least recently used ones are evicted
@@ -162,6 +175,7 @@ class AgentConfig:
     uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
     package_index: str = ""  #: address of the index of jobs' packages; empty: uv's default
     package_index_hosts: tuple[str, ...] = ()  #: host:port of its files; none: those that the index names
+    registries: tuple[str, ...] = ()  #: registries from which jobs may use images; "*": all public ones
     fetch_python: bool = False  #: run jobs with other minor versions of Python, which uv downloads
     python_mirror: str = ""  #: their address, or a list of downloads (.json); empty: uv's default
     kept: tuple[str, ...] = ()  #: fields with values of an earlier start (saved_options.py)
@@ -178,6 +192,7 @@ class AgentConfig:
         for field_name, parse in (
             ("place", self.stated_place),
             ("net_private", lambda: parse_networks(self.net_private)),
+            ("registries", lambda: _check_registries(self.registries)),
             ("package_index", lambda: parse_targets(self.package_index_hosts)),
             ("package_index", lambda: self.package_index and target_of(self.package_index)),
         ):
@@ -221,6 +236,14 @@ class AgentConfig:
     @property
     def work_dir(self) -> Path:
         return self.data_dir / "work"
+
+
+def _check_registries(names: tuple[str, ...]) -> None:
+    """Raises ValueError."""
+    if len(names) > REGISTRIES_MAX:
+        raise ValueError(f"{len(names)} registries are listed; the maximum is {REGISTRIES_MAX}")
+    for name in names:
+        check_registries(name)
 
 
 def prepare_data_dir(path: Path) -> None:

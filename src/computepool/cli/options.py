@@ -174,6 +174,11 @@ _REQUIREMENTS = {
         "HOST:PORT,…",
         "Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
     ),
+    "image": option(
+        str,
+        "NAME",
+        "Container image to run in: python:3.12, ghcr.io/acme/tool@sha256:…, or a name from `pool images push`.",
+    ),
     "labels": option(list[str], "LABEL", "Label that describes the job; repeatable.", "--label"),
     "dependencies": option(
         list[str], "PACKAGE", "Python package to install; repeatable. Default: what the script imports.", "--dep"

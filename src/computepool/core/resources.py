@@ -21,6 +21,8 @@ PACKAGES, ARTIFACT, IMAGE = "packages:", "artifact:", "image:"
 CHEAPEST, FASTEST = "cheapest", "fastest"
 #: The minimum for a job that does not state its memory: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512
+#: Sources of images besides registries: files that submitters uploaded, and any registry.
+UPLOADED, ANY_REGISTRY = "artifact", "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class NodeProfile:
     network: bool = False  #: its owner lets jobs reach the hosts they list
     down_mbps: int = 0  #: measured speed from the hub, and to it; 0: unknown
     up_mbps: int = 0
+    #: where the images of its jobs may come from: registries, "*" for all of them, and "artifact" for uploaded ones
+    registries: frozenset[str] = frozenset()
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
     gangs: bool = False  #: its sandbox can join a network of the members of a gang
     environments: tuple[Environment, ...] = ()  #: that its owner offers
@@ -125,6 +129,7 @@ class Requirements:
     software: frozenset[str] = frozenset()  #: its dependencies, all of which one environment of the node must satisfy
     offered_only: bool = False  #: nothing may be installed for it
     warm: frozenset[str] = frozenset()  #: keys of what it takes long to fetch; nodes that have them start it sooner
+    image_source: str = ""  #: the registry of its image, or "artifact"; empty: it has no image
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
     #: a gang: the job runs on this many nodes of one owner (or of its mesh) at once, with these requirements on each

@@ -16,8 +16,10 @@ from computepool.core.money.payouts import ApprovalRules
 from computepool.core.money.pricing import Economy
 from computepool.core.network import Network, parse_networks
 from computepool.core.placement.exploration import EXPLORE_SHARE
+from computepool.core.resources import UPLOADED
 from computepool.core.trust.reputation import EXPOSURE_BASE, NEWCOMER_JOBS
 from computepool.protocol import local_address
+from computepool.protocol.images.names import check_registries
 from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import RESULT_MAX
 from computepool.protocol.secrets import SECRET_BYTES_MAX
@@ -105,6 +107,13 @@ class Settings(BaseSettings):
     razorpayx_key_secret: SecretStr = SecretStr("")
     razorpayx_account_number: str = ""  #: the account that payouts are made from
     razorpayx_webhook_secret: SecretStr = SecretStr("")  #: empty: the hub polls instead
+
+    # images (see docs/images.md)
+    image_registries: str = "*"  #: registries whose images jobs may name, comma separated; *: all; empty: none
+    image_private: str = ""  #: private networks in which the hub may ask registries, comma separated
+    image_resolve_s: float = Field(default=5, ge=0)  #: to look up the digest of a tag; 0: nodes do it
+    image_resolved_s: float = Field(default=60, ge=0)  #: for how long a tag keeps the digest that was found
+    image_resolved_max: int = Field(default=1_000, ge=1)  #: tags that are remembered
 
     # webhooks (see docs/notifications.md)
     webhooks_max: int = Field(default=20, ge=0)  #: per account
@@ -300,6 +309,11 @@ class Settings(BaseSettings):
             self.webhook_networks()
         except ValueError as error:
             raise ValueError(f"webhook_private: {error}") from None
+        try:
+            self.image_networks()
+            self.allowed_registries()
+        except ValueError as error:
+            raise ValueError(f"image_private or image_registries: {error}") from None
         return self
 
     def two_person_kinds(self) -> frozenset[str]:
@@ -309,6 +323,14 @@ class Settings(BaseSettings):
 
     def webhook_networks(self) -> tuple[Network, ...]:
         return parse_networks(filter(None, self.webhook_private.split(",")))
+
+    def image_networks(self) -> tuple[Network, ...]:
+        return parse_networks(filter(None, self.image_private.split(",")))
+
+    def allowed_registries(self) -> list[str]:
+        """Uploaded images are always allowed."""
+        named = [word.strip() for word in self.image_registries.split(",") if word.strip()]
+        return [UPLOADED, *map(check_registries, named)]
 
     @property
     def url(self) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from computepool.sdk.client.session import GroupSession
     from computepool.sdk.code.functions import FunctionCache
     from computepool.sdk.files.artifacts import ArtifactApi
+    from computepool.sdk.files.images import ImageApi
     from computepool.sdk.jobs.executor import PoolExecutor
     from computepool.sdk.jobs.futures import JobFuture
     from computepool.sdk.jobs.mapping import MapRun
@@ -116,6 +117,12 @@ class Pool:
         reference = weakref.ref(self)
         self._at_exit: Callable[[], None] = lambda: _close(reference)
         atexit.register(self._at_exit)
+
+    @cached_property
+    def images(self) -> ImageApi:
+        from computepool.sdk.files.images import ImageApi
+
+        return ImageApi(self.artifacts)
 
     @cached_property
     def artifacts(self) -> ArtifactApi:

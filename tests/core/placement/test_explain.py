@@ -182,6 +182,7 @@ DENIED = [
     ({"tiers": frozenset({"h100"})}, "no node is of tier h100"),
     ({"tags": frozenset({"fast"})}, "all 3 nodes lack tag fast"),
     ({"network": True}, "no node takes jobs with network"),
+    ({"image_source": "docker.io"}, "no node runs images from docker.io"),
 ]
 
 

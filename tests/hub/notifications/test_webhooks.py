@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from computepool.hub import addresses
 from computepool.hub.context import Hub
 from computepool.hub.notifications import deliveries, notices, rows
 from computepool.protocol.webhooks import secret_bytes, signature
@@ -398,7 +399,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_used(
         asked.append(host)
         return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]] or [ipaddress.ip_address("fe80::1")]
 
-    monkeypatch.setattr(deliveries, "_resolve", resolve)
+    monkeypatch.setattr(addresses, "resolve", resolve)
     async with running_hub(tmp_path, webhook_round_s=3600) as plain:
         hooks = [await add(plain, "https://rebinding.example:444/x") for _ in answers]
         for hook in hooks:
@@ -414,7 +415,7 @@ async def test_without_https_only_named_networks_are_reached(hub: HubDouble, mon
     async def resolve(host: str, port: int) -> list[Any]:
         return [ipaddress.ip_address("93.184.215.14")]
 
-    monkeypatch.setattr(deliveries, "_resolve", resolve)
+    monkeypatch.setattr(addresses, "resolve", resolve)
     hook = await add(hub, "http://public.example/")
     await hub.admin.post(f"/webhooks/{hook['id']}/test")
     await send_all(hub.hub)

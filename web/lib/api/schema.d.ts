@@ -4411,6 +4411,8 @@ export interface components {
              * @default false
              */
             takes_results: boolean;
+            /** Image */
+            image?: string | null;
         };
         /**
          * JobState
@@ -6050,6 +6052,8 @@ export interface components {
              * @default 100
              */
             limit: number;
+            /** Image */
+            image?: string | null;
         };
         /** PreviewView */
         PreviewView: {
@@ -6321,6 +6325,11 @@ export interface components {
              */
             up_mbps: number;
             /**
+             * Registries
+             * @default []
+             */
+            registries: string[];
+            /**
              * Version
              * @default
              */
@@ -6476,6 +6485,8 @@ export interface components {
              *     ]
              */
             net: string[];
+            /** Image */
+            image?: string | null;
             /**
              * Labels
              * @default []

@@ -16,14 +16,16 @@ from computepool.agent.execution import job_runtime
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
 from computepool.agent.hardware.cards import DetectedCard
+from computepool.agent.images.image import Image
+from computepool.agent.images.roots import make_mount_points
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.network.gang_link import HOSTS, GangLink
-from computepool.agent.packages.interpreters import Interpreter
+from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.offered import ReadyEnvironment
-from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.base import OUTPUTS, ImageRoot, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
-from computepool.agent.sandbox.interior import atomic_folder
+from computepool.agent.sandbox.interior import atomic_folder, node_loader
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
 from computepool.agent.sandbox.sandbox import Sandbox
@@ -31,6 +33,7 @@ from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target
+from computepool.protocol.jobs.scripts import PYTHON as SCRIPT_PYTHON
 
 #: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
@@ -73,10 +76,14 @@ class JobEnvironment:
     egress: Egress | None = None
     fence: Fence | None = None
 
-    def worker_argv(self, interpreter: Interpreter | None, offer: ReadyEnvironment | None = None) -> list[str | Path]:
-        """With the full path of Python, whatever PATH the job sets."""
+    def worker_argv(
+        self, interpreter: Interpreter | None, *, offer: ReadyEnvironment | None = None, image: Image | None = None
+    ) -> list[str | Path]:
+        """With the full path of Python, whatever PATH the job sets. The image's own Python, if it has the version."""
         if offer is not None and offer.environment.python is not None:
             return [offer.environment.python, "-s", offer.site / _WORKER]
+        if _is_images(interpreter, image):
+            return [f"python{PYTHON}", "-s", self.runtime.path / SITE / _WORKER]
         if interpreter is None:
             return [self.runtime.python, "-s", self.runtime.path / SITE / _WORKER]
         return [interpreter.path, "-s", interpreter.site / _WORKER]
@@ -92,6 +99,21 @@ class JobEnvironment:
             raise SandboxError("this node gives jobs no network access")
         return await self.egress.open(targets, label=label)
 
+    def worker_env(
+        self, env: Mapping[str, str], interpreter: Interpreter | None, image: Image | None
+    ) -> dict[str, str]:
+        """The image's own Python finds the modules that the worker needs where the node's Python has them."""
+        if image is None or not _is_images(interpreter, image):
+            return dict(env)
+        found = env.get("PYTHONPATH") or image.config.run.variables.get("PYTHONPATH")
+        return {**env, "PYTHONPATH": ":".join(filter(None, (found, f"{INSIDE}/{SITE}")))}
+
+    def script_argv(self, argv: Sequence[str | Path], image: Image) -> list[str | Path]:
+        """A script for Python runs in an image without one, too: by the node's."""
+        if argv[0] == SCRIPT_PYTHON and not image.has(SCRIPT_PYTHON):
+            return [self.runtime.python, *argv[1:]]
+        return list(argv)
+
     def command(
         self, argv: Sequence[str | Path], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
     ) -> list[str]:
@@ -100,7 +122,14 @@ class JobEnvironment:
             shim = (self.runtime.python, "-I", "-S", self.runtime.path / SITE / _SHIM, proxy.folder / SOCKET)
             argv = (*shim, *argv)
         inside = partial(self.sandbox.inside, workdir=workdir, policy=policy)
-        return [inside(word) if isinstance(word, Path) else word for word in argv]
+        loader = () if policy.image is None else node_loader(self.runtime)
+        command: list[str] = []
+        for word in argv:
+            command += [
+                *(loader if word == self.runtime.python else ()),
+                inside(word) if isinstance(word, Path) else word,
+            ]
+        return command
 
     def policy(
         self,
@@ -118,6 +147,7 @@ class JobEnvironment:
         saves: bool = True,
         leased: bool = False,
         gang: GangLink | None = None,
+        image: ImageRoot | None = None,
     ) -> SandboxPolicy:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
@@ -129,15 +159,13 @@ class JobEnvironment:
         if gang is not None:
             mounts[gang.hosts] = HOSTS
         mounts |= self._offer_mounts(offer)
-        plain = SandboxPolicy(mounts=mounts)
+        plain = SandboxPolicy(mounts=mounts, image=image)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
-            "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
-            "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            **(_checkpoint_folders(home) if saves else {}),
+            **_folders_env(home, saves=saves),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # By default, libraries start a thread for each processor of the machine.
@@ -155,6 +183,8 @@ class JobEnvironment:
             mounts |= driver.mounts(used, sysfs=self.sandbox.level is not Level.GVISOR)  # gVisor has a sysfs of its own
             own = {**self.runtime.env(INSIDE), **python, **offered}.get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
+        if image is not None:
+            make_mount_points(image.path, mounts)
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         return SandboxPolicy(
             mounts=mounts,
@@ -163,6 +193,7 @@ class JobEnvironment:
             gpus=tuple(nodes),
             has_proxy=proxy is not None,
             hold=None if gang is None else gang.hold,
+            image=image,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
@@ -196,8 +227,16 @@ class JobEnvironment:
         return interpreter.env(home, self.runtime.env(own))
 
 
-def _checkpoint_folders(home: str) -> dict[str, str]:
-    return {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
+def _is_images(interpreter: Interpreter | None, image: Image | None) -> bool:
+    """Whether a worker runs on the image's own Python: it has the version, and no other one is needed."""
+    return image is not None and interpreter is None and image.has(f"python{PYTHON}")
+
+
+def _folders_env(home: str, *, saves: bool) -> dict[str, str]:
+    """Where the job finds its folders; `home` is its work folder."""
+    checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
+    own = {"COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}", "COMPUTEPOOL_CALLS": f"{home}/{CALLS}"}
+    return {**own, **(checkpoints if saves else {})}
 
 
 def _inside_package(cache_dir: Path) -> Path:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
 from computepool.agent.context import Node
-from computepool.agent.execution.attempt_result import AttemptResult, result_of_exit
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, result_of_exit
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, take_outputs
+from computepool.agent.images.image import Image
 from computepool.agent.network.gang_link import GangLinks
 from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
@@ -122,8 +124,22 @@ class ProcessRunner:
         place_bytes(source.encode(), workdir, name=name, executable=True)
         return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
 
-    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, provision: Provision) -> ProcessRun:
-        grant, spec = attempt.grant, attempt.spec
+    def _argv_in(self, image: Image, attempt: Attempt, argv: Sequence[str | Path]) -> tuple[Sequence[str | Path], str]:
+        """The command, and the folder in which it starts; empty: the work folder."""
+        if attempt.spec.kind is JobKind.SCRIPT:
+            return self.job_environment.script_argv(argv, image), ""
+        if not (argv or image.command):
+            raise BadJob("the image has no command of its own; submit one after --")
+        return (argv, "") if argv else (image.command, image.workdir)
+
+    def _start(
+        self, attempt: Attempt, argv: Sequence[str | Path], workdir: Path, *, provision: Provision
+    ) -> ProcessRun:
+        grant, spec, image = attempt.grant, attempt.spec, provision.image
+        root = None
+        if image is not None:
+            argv, start = self._argv_in(image, attempt, argv)
+            root = image.root(workdir=start)
         env = {
             **spec.spec.env,
             **({} if attempt.secrets is None else attempt.secrets.env),
@@ -146,6 +162,7 @@ class ProcessRunner:
             gang=attempt.gang,
             saves=spec.spec.saves,
             leased=True,
+            image=root,
         )
         command = self.job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)

@@ -33,9 +33,10 @@ class SoftwareNeeds:
     python: str = ""  #: the versions that it needs; "" if the agent's own is one of them
     pythons: frozenset[str] = frozenset()  #: the minor versions that it needs, if it has packages; empty: any
     offered_only: bool = False
+    image: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.packages or self.python)
+        return bool(self.packages or self.python or self.image)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +86,14 @@ class PreparedSpec:
     def software(self, packages: tuple[str, ...]) -> SoftwareNeeds:
         needs = self.spec.needs
         if not packages:
-            return SoftwareNeeds(python=self.python)
-        pythons = requirements.minor_versions(needs.python or "")
-        return SoftwareNeeds(packages=packages, python=self.python, pythons=pythons, offered_only=needs.offered_only)
+            return SoftwareNeeds(python=self.python, image=self.spec.image)
+        return SoftwareNeeds(
+            packages=packages,
+            python=self.python,
+            pythons=requirements.minor_versions(needs.python or ""),
+            offered_only=needs.offered_only,
+            image=self.spec.image,
+        )
 
     def worker_key(self, account: str, cards: tuple[int, ...]) -> WorkerKey:
         """Returns the same object for the same arguments, which makes comparison fast."""

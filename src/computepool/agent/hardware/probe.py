@@ -21,6 +21,7 @@ from computepool.agent.hardware.gpus import find_cards
 from computepool.agent.hardware.nvml import NO_VERSIONS, DriverVersions
 from computepool.agent.network.gang_link import can_join
 from computepool.core.isolation import Level
+from computepool.core.resources import UPLOADED
 from computepool.protocol.nodes.profile import GpuModel, Profile, StatedPlace
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -88,6 +89,8 @@ def profile(
         url=config.url,
         network=config.network,
         gangs=level is Level.NAMESPACE and can_join(),
+        # Below, a job would see the machine's own files instead.
+        registries=[UPLOADED, *config.registries] if level >= Level.NAMESPACE else [],
         version=version,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
     )

@@ -16,6 +16,7 @@ from computepool.agent.owner.manifest import demand
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
+from computepool.protocol.images.names import is_allowed
 from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Grant, NextReply
@@ -116,6 +117,9 @@ class Gatekeeper:
             return "The job runs on several nodes at once, and this node cannot join their network."
         if spec.net and not profile.network:
             return "The job needs network access, which this node does not give (pool node start --net)."
+        source = spec.spec.requirements().image_source
+        if source and not is_allowed(source, profile.registries):
+            return f"The job needs an image from {source}, which this node does not use (pool node start --registries)."
         if grant.account_id == self.identity.owner:
             return ""
         return "; ".join(self.rules.refusals(demand(grant, spec)))

@@ -13,7 +13,7 @@ from computepool.core.errors import BadRequest
 #: Optional fields added since, as paths without list indexes. No signature covers them.
 _ADDED = frozenset(
     (
-        *("profile.fetches_python", "profile.gangs", "profile.place", "stopping", "cached"),
+        *("profile.fetches_python", "profile.gangs", "profile.place", "profile.registries", "stopping", "cached"),
         *("profile.environments", "profile.installs"),
         *("profile.driver", "profile.cuda", "profile.gpus.compute_capability"),
         *("profile.down_mbps", "profile.up_mbps"),

@@ -233,7 +233,7 @@ class NodeLoop:
             if reply is None:  # cancelled, because the state changed
                 continue
             self._backoff.reset()
-            if request.profile is self.profile:
+            if request.profile is self.profile:  # It may have changed meanwhile.
                 self._profile_due = False
             if request.cached is not None and request.cached is self._cached:
                 self._cached_due = False

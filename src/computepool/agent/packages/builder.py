@@ -143,20 +143,28 @@ class TooMuch(Exception):
     """The result of a build exceeds its limits."""
 
 
-def take_tree(source: Path, target: Path, *, bytes_max: int) -> int:
+def take_tree(source: Path, target: Path, *, bytes_max: int, links: bool = False) -> int:
     """Copy a build's result to where jobs read it; returns its size. `target` must not exist.
 
     Copies only plain files and folders, with the agent's owner and modes, and follows no links. Keeps times, which Python
-    compares with those in compiled files.
+    compares with those in compiled files. `links`: also copies symbolic links, as they are, and keeps hard links together.
     """
     taken = 0
-    for path, _, files, folder in os.fwalk(source, follow_symlinks=False):
+    copied: dict[int, Path] = {}  #: by inode: files that have several names
+    for path, folders, files, folder in os.fwalk(source, follow_symlinks=False):
         below = Path(path).relative_to(source)
         if len(below.parts) > _DEPTH_MAX:
             raise TooMuch(f"folders are deeper than {_DEPTH_MAX}")
         taken = _add_size(taken, 0, bytes_max)
         place = target / below
         place.mkdir(mode=0o755)
+        for name in (*folders, *files) if links else ():
+            try:
+                aim = os.readlink(name, dir_fd=folder)
+            except OSError:
+                continue  # Not a link.
+            taken = _add_size(taken, 0, bytes_max)
+            (place / name).symlink_to(aim)
         for name in files:
             try:
                 opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -164,9 +172,13 @@ def take_tree(source: Path, target: Path, *, bytes_max: int) -> int:
                 continue  # A link.
             try:
                 info = os.fstat(opened)
-                if stat.S_ISREG(info.st_mode):
+                if links and info.st_nlink > 1 and info.st_ino in copied:
+                    os.link(copied[info.st_ino], place / name)
+                elif stat.S_ISREG(info.st_mode):
                     taken = _add_size(taken, info.st_size, bytes_max)
                     _copy(opened, place / name, info)
+                    if links and info.st_nlink > 1:
+                        copied[info.st_ino] = place / name
             finally:
                 os.close(opened)
     return taken

@@ -12,7 +12,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +61,17 @@ class CachedFolders:
     def release(self, path: Path) -> None:
         self._in_use[path.name] -= 1
 
+    def is_used(self, key: str) -> bool:
+        return self._in_use[key] > 0
+
+    async def remove(self, keys: Collection[str]) -> list[str]:
+        """Remove these folders, except those in use. Returns the names of the removed ones."""
+        async with self._evicting:
+            hidden = self._hide(keys)
+        if hidden:
+            await asyncio.to_thread(self._remove, list(hidden.values()))
+        return list(hidden)
+
     async def clear(self) -> None:
         """Remove all folders that no job or warm worker uses."""
         await self._evict(everything=True)
@@ -94,16 +105,20 @@ class CachedFolders:
             surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
             # Left by an agent that was killed, or by a build that failed.
             leftovers = [name for name in found if name.startswith(".")]
-            gone = []
-            for name in (*surplus, *leftovers):
-                if not self._in_use[name] and name not in self._removing:
-                    hidden = f"{_GONE}{uuid.uuid4().hex}"
-                    with contextlib.suppress(OSError):
-                        (self.folder / name).rename(self.folder / hidden)
-                        gone.append(hidden)
-            self._removing.update(gone)
-        if gone:
-            await asyncio.to_thread(self._remove, gone)
+            hidden = self._hide((*surplus, *leftovers))
+        if hidden:
+            await asyncio.to_thread(self._remove, list(hidden.values()))
+
+    def _hide(self, names: Collection[str]) -> dict[str, str]:
+        """Rename these folders, except those in use, so that nobody starts to use them; returns their new names."""
+        hidden = {}
+        for name in names:
+            if not self._in_use[name] and name not in self._removing:
+                with contextlib.suppress(OSError):
+                    (self.folder / name).rename(self.folder / (gone := f"{_GONE}{uuid.uuid4().hex}"))
+                    hidden[name] = gone
+        self._removing.update(hidden.values())
+        return hidden
 
     def _surplus(self, names: list[str]) -> list[str]:
         """The least recently used of these folders that exceed the limits on number and size."""

@@ -51,6 +51,23 @@ class Limits:
     open_files: int = 1024
 
 
+#: The search path of an image that names none.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRoot:
+    """The files that a job sees instead of the node's runtime; read-only, and the job's own folders in them."""
+
+    path: Path
+    env: Mapping[str, str] = field(default_factory=dict)  #: the image's own variables
+    workdir: str = ""  #: where the job starts; empty: in its work folder
+
+    @property
+    def search_path(self) -> list[str]:
+        return self.env.get("PATH", _PATH).split(":")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPolicy:
     #: Host path -> absolute path in the sandbox, all read-only. At level `process` nothing is mounted:
@@ -67,6 +84,7 @@ class SandboxPolicy:
     #: the second has something to read, or ends. Meanwhile the agent makes its network. Only for level `namespace`.
     hold: tuple[int, int] | None = None
     cpu_ids: tuple[int, ...] = ()  #: CPUs to run on, by their numbers on the host; empty: all that the agent may use
+    image: ImageRoot | None = None  #: None: the node's runtime
     fence: int | None = None  #: descriptor of the fence (fence.py) that ends the job; None if no lease covers it
 
 

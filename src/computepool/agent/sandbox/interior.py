@@ -7,6 +7,7 @@ the node is at fault if a command could not start.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.backends import seccomp
 from computepool.agent.sandbox.base import Command, Exit, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.runtime import elf
 from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON, Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
 from computepool.agent.sandbox.safe_paths import View
@@ -24,8 +26,18 @@ from computepool.agent.sandbox.slots import SandboxConfig
 
 #: The work folder inside.
 WORK = "/job"
+#: Where a job with an image finds the /usr of the node's runtime, for the node's own programs.
+RUNTIME = "/opt/runtime"
+#: Folders that every image has: places for the job's own folders, and for what the node mounts.
+IMAGE_FOLDERS = (
+    WORK, "/dev", "/etc", "/opt/packages", PYTHON, RUNTIME, "/proc", "/run/computepool", "/sys", "/tmp", "/var/tmp",
+)  # fmt: skip
+#: Folders that are empty and writable, and held in memory.
+IMAGE_SCRATCH = ("/run", "/var/tmp")
 #: Trees in which the node itself put every file.
 _OWN = ("/usr", PYTHON)
+#: And beside an image, which has a /usr of its own.
+_OWN_BESIDE_IMAGE = (RUNTIME, PYTHON)
 _ELF = b"\x7fELF"
 #: Files that programs can do without and that identify the machine, or name its disks and services. A job must not find it
 #: easy to behave differently on a chosen node.
@@ -58,12 +70,26 @@ class BoxedSandbox(Sandbox):
         raise SandboxError(f"the job does not see {host}")
 
     def _env(self, policy: SandboxPolicy) -> dict[str, str]:
-        own = {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}
-        return self._runtime.env(PYTHON) | own | dict(policy.env)
+        own = {"HOME": WORK, "TMPDIR": "/tmp"}
+        if (image := policy.image) is not None:
+            base = {"LANG": "C.UTF-8", **image.env, "PATH": ":".join(image.search_path)}
+        else:
+            base = {**self._runtime.env(PYTHON), "LANG": "C.UTF-8"}
+        return base | own | dict(policy.env)
+
+    def _cwd(self, policy: SandboxPolicy) -> str:
+        return WORK if policy.image is None else policy.image.workdir or WORK
+
+    def _node_program(self, name: str) -> list[str]:
+        """The command that runs a program of the runtime's /usr in an image, which may have no loader or other libraries."""
+        return [*node_loader(self._runtime), f"{RUNTIME}/{name}"]
 
     def _read_only(self, policy: SandboxPolicy) -> dict[str, Path]:
         """The jobs' Python and what the policy mounts: path inside -> host path."""
-        return {PYTHON: self._runtime.path} | {inside: outside for outside, inside in policy.mounts.items()}
+        own = {PYTHON: self._runtime.path}
+        if policy.image is not None:
+            own[RUNTIME] = self._runtime.root / "usr"
+        return own | {inside: outside for outside, inside in policy.mounts.items()}
 
     def _start_failure(self, command: Command, *, node_error: str) -> Exit:
         """Why the job never started: a command that cannot be run, or else `node_error`, a failure of the sandbox.
@@ -71,20 +97,23 @@ class BoxedSandbox(Sandbox):
         The node is at fault only for programs of its own runtime, never for what a job brings.
         """
         program = command.argv[0]
-        trees = {"/usr": self._runtime.root / "usr", **self._read_only(command.policy), WORK: command.workdir}
-        view = View(trees, system_links())
+        image = command.policy.image
+        base = {"/usr": self._runtime.root / "usr"} if image is None else {"/": image.path}
+        trees = {**base, **self._read_only(command.policy), WORK: command.workdir}
+        view = View(trees, system_links() if image is None else {})
         folders = self._env(command.policy).get("PATH", "").split(":")
         paths = [program] if "/" in program else [f"{folder or '.'}/{program}" for folder in folders]
-        found = [file for path in paths if (file := view.program(path, cwd=WORK)) is not None]
+        found = [file for path in paths if (file := view.program(path, cwd=self._cwd(command.policy))) is not None]
         if not found:
-            return Exit(Status.EXIT, 127, self._not_found(program))
+            missing = self._not_found(program) if image is None else f"{program}: not found in the image"
+            return Exit(Status.EXIT, 127, missing)
         runnable = [file for file in found if file.executable]
         if not runnable:
             return Exit(Status.EXIT, 126, f"{program}: not executable")
         if runnable[0].magic != _ELF:
-            problem = f"{program}: its interpreter cannot be run, or is not in this node's runtime"
-            return Exit(Status.EXIT, 126, f"{problem} ({self._runtime.short})")
-        if runnable[0].mount not in _OWN:
+            where = "the image" if image is not None else f"this node's runtime ({self._runtime.short})"
+            return Exit(Status.EXIT, 126, f"{program}: its interpreter cannot be run, or is not in {where}")
+        if runnable[0].mount not in (_OWN if image is None else _OWN_BESIDE_IMAGE):
             return Exit(Status.EXIT, 126, f"{program}: this program cannot be run here")
         return Exit(Status.SANDBOX_ERROR, -1, node_error)
 
@@ -98,8 +127,27 @@ class BoxedSandbox(Sandbox):
 
     def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[Path, str]:
         root = self._runtime.root
-        system = {root / name: f"/{name}" for name in ("usr", *LINKS)}
+        names = {name: f"/{name}" for name in ("usr", *LINKS)} if policy.image is None else {"usr": RUNTIME}
+        system = {root / name: inside for name, inside in names.items()}
         return {**policy.mounts, workdir: WORK, self._runtime.path: PYTHON, **system}
+
+
+@functools.lru_cache(maxsize=4)
+def node_loader(runtime: Runtime) -> tuple[str, ...]:
+    """The start of a command that runs a program of the runtime where its loader and libraries are not in their places."""
+    found = elf.needs(runtime.python.resolve())
+    if found is None or not found.interpreter:
+        raise SandboxError("the jobs' Python has no loader")
+    usr = runtime.root / "usr"
+    loader = (runtime.root / found.interpreter.lstrip("/")).resolve().relative_to(usr.resolve())
+    folders = {library.parent.relative_to(usr) for library in (usr / "lib").glob("*/libc.so.6")} | {
+        Path("lib"),
+        Path("lib64"),
+    }
+    libraries = [f"{RUNTIME}/{folder}" for folder in sorted(folders, key=str, reverse=True)]
+    if runtime.own_libraries:
+        libraries.insert(0, f"{PYTHON}/lib")
+    return (f"{RUNTIME}/{loader}", "--library-path", ":".join(libraries))
 
 
 def hidden_files() -> list[str]:

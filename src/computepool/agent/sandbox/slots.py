@@ -428,10 +428,12 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
     """Raise BadCommand if no launcher could start the command."""
     if not argv or not argv[0]:
         raise BadCommand("the command is empty")
-    for name in policy.env:
+    image = policy.image
+    env = dict(policy.env) if image is None else {**image.env, **policy.env, "PWD": image.workdir}
+    for name in env:
         if not name or "=" in name:
             raise BadCommand(f"{name!r} is not a valid variable name")
-    texts = (*argv, *policy.env, *policy.env.values())
+    texts = (*argv, *env, *env.values())
     try:
         joined = os.fsencode("\0".join(texts))
     except UnicodeEncodeError as error:

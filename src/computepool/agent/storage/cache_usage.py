@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.core.resources import ARTIFACT, PACKAGES
+from computepool.core.resources import ARTIFACT, IMAGE, PACKAGES
 from computepool.protocol.jobs.jobs import WARM_INPUT_MIN
 from computepool.protocol.nodes.software import CACHED_MAX, CachedItem
 
 #: Folders that fill as jobs run, and are created again when a job needs them, by the word of `pool node cache clear --kind`.
-CLEARED = {"inputs": "artifacts", "packages": "environments", "pythons": "pythons"}
-_TITLES = {"inputs": "inputs of jobs", "packages": "packages of jobs", "pythons": "other Pythons"}
+CLEARED = {"inputs": "artifacts", "packages": "environments", "pythons": "pythons", "images": "images"}
+_TITLES = {
+    "inputs": "inputs of jobs",
+    "packages": "packages of jobs",
+    "pythons": "other Pythons",
+    "images": "images of jobs",
+}
+#: Where their entries are.
+_ENTRIES = {**CLEARED, "images": "images/roots"}
 _REST = "jobs' Python and sandboxes"
 #: In a cached folder: what it is, and how long it took to make.
 FACTS = ".computepool.json"
@@ -57,7 +64,7 @@ def entries(cache_dir: Path, kinds: Collection[str] = tuple(CLEARED), *, sizes: 
     """Everything in these parts, the most recently used first. `sizes`: measure folders, which takes a while."""
     found = []
     for kind in kinds:
-        for path in _entries(cache_dir / CLEARED[kind]):
+        for path in _entries(cache_dir / _ENTRIES[kind]):
             with contextlib.suppress(OSError):
                 if not path.name.startswith(".") and not path.suffix:
                     found.append(_entry(kind, path, sizes=sizes))
@@ -67,10 +74,12 @@ def entries(cache_dir: Path, kinds: Collection[str] = tuple(CLEARED), *, sizes: 
 def warm_items(cache_dir: Path) -> list[CachedItem]:
     """What the hub should know of, the most recently used first."""
     found: dict[str, CachedItem] = {}
-    for entry in entries(cache_dir, ("inputs", "packages"), sizes=False):
+    for entry in entries(cache_dir, ("inputs", "packages", "images"), sizes=False):
         key = ""
         if entry.kind == "packages" and "-" in entry.name:
             key = f"{PACKAGES}{entry.name.partition('-')[0]}"
+        elif entry.kind == "images" and len(entry.name) == _DIGEST_CHARS:
+            key = f"{IMAGE}{entry.name}"
         elif len(entry.name) == _DIGEST_CHARS and entry.size >= WARM_INPUT_MIN:
             key = f"{ARTIFACT}{entry.name}"
         if key and len(found) < CACHED_MAX:

@@ -281,7 +281,7 @@ _SLOW_CORES = 0.1
 def _changes_startup(attempt: Attempt) -> bool:
     """True if the job changes how Python starts: failures and delays are then not the node's fault."""
     spec = attempt.spec.spec
-    if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
+    if spec.dependencies or spec.image or attempt.spec.limits.cpus < _SLOW_CORES:
         return True
     return any(name.startswith(_READ_AT_START) for name in (*spec.env, *spec.secrets))
 

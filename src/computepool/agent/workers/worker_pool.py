@@ -160,12 +160,14 @@ class WorkerPool:
     ) -> WorkerHandle:
         channel, worker_end = channel_pair()
         files = output_file(self.folders.parent), output_file(self.folders.parent)
-        job_environment, interpreter = self.job_environment, provision.interpreter
+        job_environment, interpreter, image = self.job_environment, provision.interpreter, provision.image
         try:
             policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
-                env={**dict(key.env), **dict(key.secrets), **_secret_names(key)},
+                env=job_environment.worker_env(dict(key.env), interpreter, image)
+                | dict(key.secrets)
+                | _secret_names(key),
                 packages=provision.packages,
                 interpreter=interpreter,
                 offer=provision.offer,
@@ -175,8 +177,9 @@ class WorkerPool:
                 cpu_ids=cpu_ids,
                 leased=True,
                 gang=gang,
+                image=None if image is None else image.root(),
             )
-            argv = [*job_environment.worker_argv(interpreter, provision.offer), str(_CHANNEL_FD)]
+            argv = [*job_environment.worker_argv(interpreter, offer=provision.offer, image=image), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(
                 job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,

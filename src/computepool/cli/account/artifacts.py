@@ -139,7 +139,7 @@ def get(
     pool = open_pool(retry_for=seconds(timeout, what="--timeout"))
     path = out or path
     full, name = _find(digest)
-    with _progress(name or full[:12]) as seen:
+    with transfer_bar(name or full[:12]) as seen:
         target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen, raw=raw)
     output.show({"digest": full, "path": str(target), "size": target.stat().st_size}, str(target))
 
@@ -156,7 +156,7 @@ def put(
     pool = open_pool(retry_for=seconds(timeout, what="--timeout"))
     sent = []
     for path in paths:
-        with _progress(path.name) as seen:
+        with transfer_bar(path.name) as seen:
             sent.append(pool.artifacts.put(path, progress=seen))
     output.show(
         sent, "\n".join(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}" for artifact in sent)
@@ -164,7 +164,7 @@ def put(
 
 
 @contextmanager
-def _progress(label: str) -> Iterator[ProgressCallback]:
+def transfer_bar(label: str) -> Iterator[ProgressCallback]:
     """A progress bar with bytes and speed, on a terminal only."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -91,6 +91,7 @@ def submit(
       pool submit examples/hello.py --wait
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
+      pool submit --image python:3.12 --wait -- python -c 'print("hello")'
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
       pool submit tidy_up.py --after last --when always
       pool submit train.py --require 'tag.ssd and not tag.laptop' --down 50 --prefer cheapest
@@ -157,7 +158,7 @@ def note_dependencies(work: Submitter, file: Path | None) -> None:
 
 def request_quote(work: Submitter, file: Path | None, rest: list[str], *, items: int) -> QuoteView:
     """A quote for a script, for a command, or, without either, for any job with these requirements."""
-    what: Any = file if file is not None else (rest or None)
+    what: Any = file if file is not None else (rest or ([] if work.image else None))
     return work.quote(what, rest if file is not None else (), items=items)
 
 
@@ -204,7 +205,7 @@ quote_command = CommandInfo("quote", cls=SubmitCommand, callback=quote)
 def make_spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     if file is not None:
         return work.script(file, rest)
-    if not rest:
+    if not rest and not work.image:
         raise BadParameter("specify a script, or a command after --.", param_hint="FILE")
     return work.program(rest)
 

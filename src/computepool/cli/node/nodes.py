@@ -221,6 +221,7 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("jobs on several nodes", "yes" if profile.gangs else "no"),
         ("speed", _speed_words(profile)),
+        ("images", profile.image_sources),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]

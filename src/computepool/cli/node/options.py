@@ -12,7 +12,7 @@ from typer import BadParameter
 from computepool.cli import output
 from computepool.cli.node import codes
 from computepool.cli.node.runtime import Add
-from computepool.cli.options import collects, option, pairs
+from computepool.cli.options import collects, option, pairs, split_list
 from computepool.sdk.client.config import load_config, node_folder
 from computepool.sdk.client.sizes import megabytes
 
@@ -95,6 +95,11 @@ _OPTIONS = {
         "HOST:PORT",
         "Host that serves the index's files; repeatable. Default: the hosts that the index names.",
     ),
+    "registries": _several(
+        "registries",
+        "HOST,…",
+        "Registries whose images jobs may use, such as docker.io; * for all public ones. Default: none.",
+    ),
     "fetch_python": _switch(
         "fetch_python",
         "Also run functions of other Python versions: uv downloads CPython builds (about 30 MB each, 100 MB on "
@@ -106,16 +111,8 @@ _OPTIONS = {
 }
 #: The options that `pool up` and `pool host` also take.
 _SHARED = (
-    "tags",
-    "properties",
-    "cores",
-    "elastic",
-    "ram_mb",
-    "sandbox",
-    "network",
-    "lan",
-    "fetch_python",
-    "python_mirror",
+    *("tags", "properties", "cores", "elastic", "ram_mb", "sandbox", "network", "lan"),
+    *("registries", "fetch_python", "python_mirror"),
 )
 
 
@@ -127,6 +124,8 @@ def node_fields(given: dict[str, Any]) -> dict[str, Any]:
         fields[size] = megabytes(fields[size], what=flag_of(size))
     if "properties" in fields:
         fields["properties"] = pairs(given["properties"], what="--property")
+    if "registries" in fields:
+        fields["registries"] = tuple(split_list(given["registries"]))
     if "url" in fields:
         fields["url"] = fields["url"].rstrip("/")
     return fields

@@ -489,8 +489,16 @@ def _round_down(reliability: float) -> np.float32:
     return np.float32(round(min(1.0, max(0.0, reliability)) * RELIABILITY_STEPS) / RELIABILITY_STEPS)
 
 
+#: The key under which the sources of images are features. No property has it: it is not a valid name of one.
+_IMAGES = "@images"
+
+
+def image_feature(source: str) -> Feature:
+    return (_IMAGES, source)
+
+
 def _features(profile: NodeProfile) -> set[Feature]:
-    return {*profile.tags, *profile.properties}
+    return {*profile.tags, *profile.properties, *map(image_feature, profile.registries)}
 
 
 def _discard(index: dict[str, set[int]], key: str, row: int) -> None:

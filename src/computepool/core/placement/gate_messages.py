@@ -17,7 +17,7 @@ from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement.gpu_messages import GPU_WORDS
 from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
-from computepool.core.resources import Requirements, Shape
+from computepool.core.resources import UPLOADED, Requirements, Shape
 from computepool.core.words import cores, memory_size, pluralize
 
 _BOTH = 2
@@ -195,6 +195,7 @@ def describe(needs: Requirements) -> str:
         "gang": needs.nodes > 1,
         "require": needs.require,
         "bandwidth": needs.down_mbps or needs.up_mbps,
+        "image": needs.image_source,
     }
     return ", ".join([*parts, *(need(gate, shape) for gate, required in optional.items() if required)])
 
@@ -310,6 +311,18 @@ def _rule(aspect: str) -> Callable[[Fleet, NodeRecord, Shape], str]:
 
 def _have_network(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
     return _rule("network")(fleet, node, shape) if node.profile.network else "no network for jobs"
+
+
+def _images_from(shape: Shape) -> str:
+    source = shape.requirements.image_source
+    return "uploaded images" if source == UPLOADED else f"images from {source}"
+
+
+def _have_image(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    registries = sorted(node.profile.registries - {UPLOADED})
+    if not node.profile.registries:
+        return "no images: it has no sandbox of its own files"
+    return f"images from {', '.join(registries)}" if registries else "uploaded images only"
 
 
 def _labels(shape: Shape) -> str:
@@ -462,6 +475,9 @@ WORDS: dict[str, GateMessages] = {
         lambda _: "a GPU that its owner lends to other accounts",
         lambda *_: "a GPU for its owner and trusted accounts only",
         lambda *_: "lend their GPU to their owner and trusted accounts only",
+    ),
+    "image": GateMessages(
+        lambda s: f"a node that runs {_images_from(s)}", _have_image, lambda s, _: f"do not run {_images_from(s)}"
     ),
     "integrity": GateMessages(
         lambda _: "a node that is not banned for wrong results",

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from computepool.core import expressions
 from computepool.core.expressions import Expression, Has, Not
 from computepool.core.fleet.features import Feature, Mask, Rows, all_of
-from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet, image_feature
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
-from computepool.core.resources import PACKAGES, Requirements, Shape
+from computepool.core.resources import ANY_REGISTRY, PACKAGES, UPLOADED, Requirements, Shape
 from computepool.core.trust.tiers import region_of
 from computepool.core.versions import Conditions, meets
 
@@ -156,7 +156,9 @@ def _software(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 def rows_that_offer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """The rows with an environment that satisfies the job's dependencies; None if there are none."""
     needs = shape.requirements
-    return fleet.software.offers(needs.software, needs.pythons, rows) if needs.software else None
+    if not needs.software or needs.image_source:  # an environment does not fit to the files of an image
+        return None
+    return fleet.software.offers(needs.software, needs.pythons, rows)
 
 
 def warm_count(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.float32]:
@@ -217,6 +219,15 @@ def _network(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 def _gang(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """The members of a gang have a network between them, which not every sandbox can join."""
     return fleet.table.gangs[rows].copy() if shape.requirements.nodes > 1 else None
+
+
+def _image(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The owner lets the image come from there. Nodes without a sandbox name no source, not even uploads."""
+    source = shape.requirements.image_source
+    if not source:
+        return None
+    mask = fleet.features.has(image_feature(source), rows)
+    return mask if source == UPLOADED else mask | fleet.features.has(image_feature(ANY_REGISTRY), rows)
 
 
 def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask | None:
@@ -353,6 +364,7 @@ GATES: tuple[Gate, ...] = (
     Gate("trust", idle=_trust),
     Gate("secrets", idle=_secrets),
     Gate("gpu_lent", idle=_gpu_lent),
+    Gate("image", idle=_image),
     Gate("network", idle=_network),
     Gate("gang", idle=_gang),
     *(

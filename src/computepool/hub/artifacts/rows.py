@@ -210,7 +210,7 @@ def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> 
         .where(
             artifact_refs.c.digest == digest,
             artifact_refs.c.account_id == account_id,
-            artifact_refs.c.role.in_(["input", "payload", "function", "checkpoint"]),
+            artifact_refs.c.role.in_(["input", "payload", "function", "image", "checkpoint"]),
             IS_OPEN,
         )
         .limit(1)

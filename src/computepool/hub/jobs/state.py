@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from computepool.core.series import Series
@@ -14,6 +14,8 @@ from computepool.protocol.nodes.nodes import LoadModel
 
 #: Fewer than the store's reader threads, so that other reads can go on.
 _SEARCHES_MAX = 2
+#: Submitters choose the registries, and so how long they take to answer.
+_LOOKUPS_MAX = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +52,10 @@ class JobsState:
     submitting_jobs: Counter[str] = field(default_factory=Counter)
     submitting_cost: Counter[str] = field(default_factory=Counter)
     gang_runs: dict[tuple[str, int], GangRun] = field(default_factory=dict)  #: by gang and number of the attempts
+    #: Registries that are asked at the same time.
+    image_lookups: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKUPS_MAX))
+    #: By the name of an image: its digest, and until when that is not looked up again.
+    image_digests: OrderedDict[str, tuple[str, int]] = field(default_factory=OrderedDict)
     usages: dict[str, WatchedAttempt] = field(default_factory=dict)  #: by attempt
     #: Queries that read rows one by one take turns.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX))

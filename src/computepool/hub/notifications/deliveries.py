@@ -8,24 +8,22 @@ is followed and no proxy used, and only the status of the response counts.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import socket
 import ssl
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
-import psutil
 
 from computepool.core import network
 from computepool.core.backoff import double
 from computepool.core.network import Address
+from computepool.hub import addresses
+from computepool.hub.addresses import AddressRefused
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.notifications import notices, rows, webhooks
@@ -37,8 +35,6 @@ logger = logging.getLogger(__name__)
 _DAY_MS = 24 * 3600 * 1000
 _GONE = 410  #: a receiver answers this to be sent no more
 _PORTS = {"http": 80, "https": 443}
-#: A lookup cannot be cancelled, so it has threads of its own.
-_lookups = ThreadPoolExecutor(4, thread_name_prefix="webhook-lookup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,37 +186,15 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: DueDelivery) -> Deliv
 
 
 async def _checked_address(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
-    """The address to connect to. If any address of the name is refused, all are."""
+    """The address to connect to."""
     admitted = hub.settings.webhook_networks()
-    plain = network.literal(host)
-    found = [plain] if plain is not None else await _resolve(host, port)
-    near = own_addresses()
-    for address in found:
-        if why := network.refusal(address, admitted=admitted, near=near):
-            raise _Refused(f"{why}, which webhooks do not reach")
-        if scheme != "https" and not any(network.unwrap(address) in one for one in admitted):
-            raise _Refused("without https, webhooks reach only networks that the operator named")
-    return found[0]
-
-
-async def _resolve(host: str, port: int) -> Sequence[Address]:
-    loop = asyncio.get_running_loop()
     try:
-        entries = await loop.run_in_executor(_lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    except OSError:
-        raise _Refused(f"{host} has no address") from None
-    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
-
-
-def own_addresses() -> tuple[network.Network, ...]:
-    """This machine's own addresses, including public ones: services on them may not be meant for others."""
-    found = {
-        entry.address.partition("%")[0]
-        for entries in psutil.net_if_addrs().values()
-        for entry in entries
-        if entry.family in (socket.AF_INET, socket.AF_INET6)
-    }
-    return tuple(ipaddress.ip_network(address) for address in sorted(found))
+        found = await addresses.find(host, port, admitted=admitted)
+    except AddressRefused as refused:
+        raise _Refused(f"{refused}, which webhooks do not reach" if refused.forbidden else f"{refused}") from None
+    if scheme != "https" and not all(any(network.unwrap(each) in one for one in admitted) for each in found):
+        raise _Refused("without https, webhooks reach only networks that the operator named")
+    return found[0]
 
 
 def _settle(tx: Tx, *, row: DueDelivery, result: DeliveryResult, settings: Settings, jitter: float) -> None:

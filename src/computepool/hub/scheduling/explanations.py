@@ -170,6 +170,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         timeout_s=request.timeout_s,
         nodes=request.nodes,
         dependencies=request.dependencies,
+        image=request.image,
     )
     shape = shape_of(needs, principal.account_id)
     fleet = hub.nodes.registry.fleet

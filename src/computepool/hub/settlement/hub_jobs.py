@@ -118,7 +118,7 @@ def _same_work(tx: Tx, job: JobRow) -> Work | None:
 def _needed_artifacts(tx: JobTx, job: JobRow, work: Work) -> set[str] | None:
     """Digests of what a node has to fetch for it. None: a result that is one of its arguments is not to be had."""
     spec = tx.spec(work.spec_digest)
-    named = [file.digest for file in spec.inputs] + [spec.function_artifact, work.payload_artifact]
+    named = [file.digest for file in spec.inputs] + [spec.function_artifact, spec.image_artifact, work.payload_artifact]
     if spec.takes_results:
         used = job_rows.get_jobs(tx.connection, dependency_rows.argument_ids(tx.connection, job.id))
         if any(views.unusable(row) for row in used):

@@ -80,6 +80,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         timeout_s=request.timeout_s,
         dependencies=request.dependencies,
         nodes=request.nodes,
+        image=request.image,
     )
     if request.secret_owners is not None:
         owners = await job_secrets.owner_ids(hub, request.secret_owners)

@@ -83,6 +83,7 @@ def _check_kept(connection: Connection, row: FullJobRow, *, spec: JobSpec, compa
         raise Conflict("It cannot be resubmitted: its arguments are no longer stored. Send them with a new submission.")
     needed = [(f"its input {file.name}", file.digest) for file in spec.inputs]
     needed += [("its arguments", row.payload_artifact)] if row.payload_artifact else []
+    needed += [("its image", spec.image_artifact)] if spec.image_artifact else []
     for called in (spec, compare):
         if called is not None and called.function_artifact:
             needed.append(("its function", called.function_artifact))

@@ -33,7 +33,7 @@ from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.secrets import job_secrets
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
-from computepool.hub.submission import predecessors, quotes, verification
+from computepool.hub.submission import images, predecessors, quotes, verification
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import LINKS_MAX, JobSpec, SubmitReply, SubmitRequest, spec_digest
 
@@ -48,6 +48,7 @@ async def submit(
             request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
         if request.spec.has_secrets:
             spec = await job_secrets.resolve(hub, principal.account_id, request.spec, is_child=parent is not None)
+        if (spec := await images.resolve(hub, request.spec)) is not request.spec:
             request = request.model_copy(update={"spec": spec})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         # The client may disconnect, but what is committed must be counted and reach a node.
@@ -321,6 +322,8 @@ class _Submission:
         needed = [
             ("input", file.name, file.digest, job_id) for file in self.request.spec.inputs for job_id in self.job_ids
         ]
+        if (image := self.request.spec.image_artifact) is not None:
+            needed += [("image", "image", image, job_id) for job_id in self.job_ids]
         for name, spec in (("function", self.request.spec), ("compare", self.compare_spec)):
             if spec is not None and spec.function_artifact:
                 needed += [("function", name, spec.function_artifact, job_id) for job_id in self.job_ids]

@@ -10,6 +10,7 @@ from computepool.core.trust import comparison, verification
 from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.settings import Settings
+from computepool.hub.submission import images
 from computepool.protocol.jobs.jobs import JobSpec, Needs, SubmitRequest, spec_digest
 
 _RAM_MB = 256, 1024  #: minimum and maximum for a comparison
@@ -34,21 +35,32 @@ def policy(verify: str | None, confidence: float | None, settings: Settings, *, 
 
 
 def _verify(request: SubmitRequest) -> str | None:
-    """A sealed job is never verified, because to the hub two sealed results always differ; nor is a member of a gang, because
-    its result depends on all of them."""
-    if request.spec.nodes > 1:
-        if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
-            raise BadRequest(
-                "The results of a job on several nodes are not verified: remove verify and compare.", field="spec.nodes"
-            )
-        return "none"
-    if request.spec.seal_to is None:
-        return request.verify
-    if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
-        raise BadRequest(
-            "The hub cannot read a sealed result, so it cannot verify it: remove verify and compare.",
-            field="spec.seal_to",
+    """Sealed results always differ to the hub; that of a member of a gang depends on all of them; and a name of an image that
+    was not looked up may be another image on each node. So none of these is verified."""
+    spec = request.spec
+    if spec.nodes > 1:
+        return _unverified(
+            request, "The results of a job on several nodes are not verified: remove verify and compare.", "spec.nodes"
         )
+    if not images.is_resolved(spec):
+        return _unverified(
+            request,
+            "The hub could not look up the digest of the image, so nodes may use different ones and results cannot be "
+            "verified: name the image by its digest (NAME@sha256:…), or submit with --verify none.",
+            "spec.image",
+        )
+    if spec.seal_to is not None:
+        return _unverified(
+            request,
+            "The hub cannot read a sealed result, so it cannot verify it: remove verify and compare.",
+            "spec.seal_to",
+        )
+    return request.verify
+
+
+def _unverified(request: SubmitRequest, reason: str, field: str) -> str:
+    if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
+        raise BadRequest(reason, field=field)
     return "none"
 
 
@@ -87,6 +99,7 @@ def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
         function=function.function,
         function_artifact=function.function_artifact,
         dependencies=job.dependencies,
+        image=job.image,
         timeout_s=timeout_s,
         allow_pickle=job.allow_pickle,
     )

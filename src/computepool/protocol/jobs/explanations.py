@@ -7,7 +7,7 @@ from pydantic import Field
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import Reply, Request, Tag
 from computepool.protocol.jobs.gangs import NODES_MAX
-from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
+from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, ImageText, Needs, NetTargets
 
 
 class GateView(Reply):
@@ -62,6 +62,7 @@ class PreviewRequest(Request):
     nodes: int = Field(default=1, ge=1, le=NODES_MAX)
     dependencies: Dependencies = []
     limit: int = Field(default=100, ge=1, le=1000)
+    image: ImageText | None = None
 
 
 class PreviewView(Reply):

@@ -15,7 +15,7 @@ from computepool.core import expressions
 from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
-from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, Requirements
+from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, IMAGE, UPLOADED, Requirements
 from computepool.core.trust.tiers import region_of
 from computepool.core.versions import CONDITION_CHARS_MAX, conditions_of, number_of
 from computepool.protocol.base import (
@@ -32,6 +32,7 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
+from computepool.protocol.images.names import NAME_CHARS_MAX, check_image, parse_image
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
 from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.requirements import (
@@ -74,6 +75,8 @@ ShortText = Annotated[str, StringConstraints(max_length=16_384)]
 PythonVersions = Annotated[
     str, Field(max_length=REQUIREMENT_CHARS_MAX, examples=["3.12", ">=3.12"]), AfterValidator(check_python)
 ]
+#: Its full form is stored, so that nothing depends on which registry is the usual one.
+ImageText = Annotated[str, Field(max_length=NAME_CHARS_MAX, examples=["python:3.12"]), AfterValidator(check_image)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -188,10 +191,14 @@ def requirements_of(
     dependencies: Sequence[str] = (),
     inputs: Sequence[InputFile] = (),
     nodes: int = 1,
+    image: str | None = None,
 ) -> Requirements:
     software = dependencies_of(dependencies) if dependencies else frozenset()
     large = sorted((file.size, file.digest) for file in inputs if file.size >= WARM_INPUT_MIN)[-WARM_INPUTS_MAX:]
     warm = [dependencies_key(software)] if software else []
+    found = None if image is None else parse_image(image)
+    if found is not None and found.digest:
+        warm.append(f"{IMAGE}{found.hex_digest}")
     return replace(
         needs.requirements(),
         software=software,
@@ -200,6 +207,7 @@ def requirements_of(
         labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
         nodes=nodes,
+        image_source="" if found is None else found.source,
     )
 
 
@@ -240,6 +248,13 @@ class JobSpec(WithSecrets):
     #: A gang: it runs on this many nodes of one owner, or of its mesh, at once, with a rank on each.
     nodes: int = Field(default=1, ge=1, le=NODES_MAX)
     takes_results: bool = False  #: its arguments contain results of other jobs (`uses` of its items)
+    image: ImageText | None = None  #: the container image whose files it sees; default: the node's own runtime
+
+    @property
+    def image_artifact(self) -> str | None:
+        """The artifact that its image is in; None if it has no image, or one of a registry."""
+        found = None if self.image is None else parse_image(self.image)
+        return found.hex_digest if found is not None and found.source == UPLOADED else None
 
     @property
     def saves(self) -> bool:
@@ -247,8 +262,8 @@ class JobSpec(WithSecrets):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.kind is JobKind.COMMAND and not self.argv:
-            raise ValueError("a command job needs argv")
+        if self.kind is JobKind.COMMAND and not (self.argv or self.image):
+            raise ValueError("a command job needs argv, or an image that has a command of its own")
         if self.kind is JobKind.SCRIPT and not self.source:
             raise ValueError("a script job needs its source")
         if self.kind in CALLED and not (self.function or self.function_artifact):
@@ -265,6 +280,7 @@ class JobSpec(WithSecrets):
             dependencies=self.dependencies,
             inputs=self.inputs,
             nodes=self.nodes,
+            image=self.image,
         )
         return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 

@@ -51,6 +51,10 @@ def check_spec(spec: JobSpec) -> JobSpec:
 def _check_offered(spec: JobSpec, dependencies: tuple[str, ...]) -> None:
     if not spec.needs.offered_only:
         return
+    if spec.image is not None:
+        raise ValueError(
+            "offered_only: a job with an image sees the files of that image, not an environment of the node"
+        )
     if not dependencies:
         raise ValueError("offered_only needs dependencies: name the packages that a node must offer")
     if extras := [text for text in dependencies if "[" in text]:
@@ -65,7 +69,7 @@ def _check_secrets(spec: JobSpec) -> None:
 
 
 def _check_command(spec: JobSpec) -> None:
-    if spec.kind is JobKind.COMMAND and not spec.argv[0]:
+    if spec.kind is JobKind.COMMAND and spec.argv and not spec.argv[0]:
         raise ValueError("argv: the name of the program is empty")
     if not (spec.argv or spec.env):
         return

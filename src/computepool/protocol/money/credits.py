@@ -11,7 +11,7 @@ from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
 from computepool.protocol.jobs.gangs import NODES_MAX
-from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
+from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, ImageText, Needs, NetTargets
 from computepool.protocol.secrets import SECRET_OWNERS_MAX
 
 #: Jobs in one quote, which may be more than one submission can contain.
@@ -204,6 +204,7 @@ class QuoteRequest(Request):
     max_price: Micro | None = None  #: per hour and job
     budget: PositiveMicro | None = None  #: for all items together
     net: NetTargets = []  #: hosts it must reach
+    image: ImageText | None = None
     labels: list[Tag] = Field(default=[], max_length=32)
     dependencies: Dependencies = []
     #: it gets secrets, on your nodes and on those of these accounts; null: anywhere, or it gets none

@@ -8,10 +8,11 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from computepool.core.isolation import Level
 from computepool.core.plaintext import is_plain
-from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProfile
+from computepool.core.resources import ANY_REGISTRY, UNKNOWN_GPU_TIER, UPLOADED, Capacity, Gpu, NodeProfile
 from computepool.core.trust.tiers import region_of, tier_of
 from computepool.core.versions import number_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
+from computepool.protocol.images.names import REGISTRIES_MAX, check_registries
 from computepool.protocol.jobs.jobs import MBPS_MAX, LevelName
 from computepool.protocol.nodes.software import OffersSoftware
 
@@ -20,6 +21,7 @@ MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a no
 
 #: Up to three numbers, or empty.
 Version = Annotated[str, StringConstraints(pattern=r"^([0-9]{1,5}(\.[0-9]{1,5}){0,2})?$")]
+RegistryName = Annotated[str, StringConstraints(max_length=300), AfterValidator(check_registries)]
 PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 
 
@@ -77,6 +79,8 @@ class Profile(OffersSoftware):
     #: megabits per second, measured from the hub and to it; 0: unknown
     down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
     up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    #: where images of jobs may come from: registries, "*" for all of them, and "artifact" for uploaded ones
+    registries: list[RegistryName] = Field(default=[], max_length=REGISTRIES_MAX)
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -88,6 +92,14 @@ class Profile(OffersSoftware):
     def python_text(self) -> str:
         others = ", ".join(self.fetches_python)
         return f"{self.python} (downloads {others} when a job needs it)" if others else self.python
+
+    @property
+    def image_sources(self) -> str:
+        """Where images of its jobs may come from, for people."""
+        registries = sorted(name for name in self.registries if name != UPLOADED)
+        words = ["uploaded"] * (UPLOADED in self.registries)
+        words += ["from any public registry"] if ANY_REGISTRY in registries else [f"from {name}" for name in registries]
+        return ", ".join(words) or "none"
 
     def capacity(self) -> Capacity:
         return Capacity(
@@ -129,6 +141,7 @@ class Profile(OffersSoftware):
             installs=self.installs,
             down_mbps=self.down_mbps,
             up_mbps=self.up_mbps,
+            registries=frozenset(self.registries),
         )
 
     def brief(self) -> Self:

@@ -66,6 +66,7 @@ class JobOptions(TypedDict, total=False):
     dependencies: Words  #: packages to install; default: those that the code imports, in the versions installed here
     offered_only: bool  #: only on nodes whose owner offers an environment with these packages; nothing is installed
     autodetect: bool  #: False: neither send local modules that the code imports, nor require its packages
+    image: str  #: container image to run in, such as "python:3.12", or one of `pool.images.push`
     net: Words  #: hosts that it may connect to, as "host:port" or "*.domain:port"; default: none
     after: Sequence[str | JobFuture]  #: jobs that must end first
     when: str  #: the condition on them: success (the default: all succeed), failure (one does not) or always
@@ -194,6 +195,8 @@ def rules(options: JobOptions) -> dict[str, Any]:
     """Fields other than the needs that node owners may have rules about."""
     plain = with_type_defaults(options)
     fields: dict[str, Any] = {word: words(plain[word]) for word in ("labels", "net") if word in plain}
+    if "image" in plain:
+        fields["image"] = plain["image"]
     if "timeout" in plain:
         fields["timeout_s"] = seconds(plain["timeout"], what="timeout")
     return fields

@@ -209,6 +209,9 @@ class Submitter:
 
     def program(self, argv: Sequence[object]) -> JobSpec:
         words = _words(argv)
+        image = self._given.get("image")
+        if image and not words:  # the image's own command
+            return self._spec(image[:200], kind=JobKind.COMMAND)
         if isinstance(argv, str) or not words or not words[0]:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
@@ -293,6 +296,10 @@ class Submitter:
             return options.terms(self._given)
         sent = self._send_function(self._pool.functions.pickle(compare))
         return {**options.terms(self._given), "compare_function": {**sent, "python": PYTHON}}
+
+    @property
+    def image(self) -> str | None:
+        return self._given.get("image")
 
     @property
     def allow_pickle(self) -> bool:

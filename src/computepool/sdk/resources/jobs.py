@@ -163,10 +163,11 @@ class JobApi(Resource):
         labels: Sequence[str] | None = None,
         timeout: float | None = None,
         dependencies: Sequence[str] | None = None,
+        image: str | None = None,
     ) -> PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
         fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "dependencies": dependencies}
-        fields["timeout_s"] = timeout
+        fields |= {"timeout_s": timeout, "image": image}
         return self._post("/jobs/preview", PreviewView, PreviewRequest, **fields)
 
     def queue(self) -> QueueView:

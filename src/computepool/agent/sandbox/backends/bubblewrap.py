@@ -15,8 +15,8 @@ from pathlib import Path
 
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Command, Exit, SandboxError
-from computepool.agent.sandbox.interior import WORK, BoxedSandbox, hidden_files, system_links
+from computepool.agent.sandbox.base import MIB, Command, Exit, ImageRoot, SandboxError
+from computepool.agent.sandbox.interior import IMAGE_SCRATCH, WORK, BoxedSandbox, hidden_files, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, python
 from computepool.agent.sandbox.supervise import Process, read_wait_status, unwrap_signal
@@ -53,12 +53,16 @@ class BubblewrapSandbox(BoxedSandbox):
         self._fixed, self._fixed_with_cards = (
             _as_file([*_ISOLATION, *_system_mounts(self._system, dev=dev)]) for dev in (shared_dev, own_dev)
         )
+        self._shared_dev, self._own_dev = shared_dev, own_dev
 
     def _start(self, slot: Slot, command: Command) -> Process:
         status = slot.memory_file("status")
         settings = slot.memory_file("arguments")
         # Not on the command line: every user of the host can read that, and the job can read bubblewrap's.
-        fixed = self._fixed_with_cards if command.policy.gpus else self._fixed
+        if command.policy.image is not None:
+            fixed = _as_file(self._image_mounts(command.policy.image, cards=bool(command.policy.gpus)))
+        else:
+            fixed = self._fixed_with_cards if command.policy.gpus else self._fixed
         os.pwrite(settings, fixed + _as_file(self._arguments(command)), 0)
         hold = command.policy.hold
         # Files that never change are kept by name.
@@ -79,15 +83,21 @@ class BubblewrapSandbox(BoxedSandbox):
         slot.start(argv, {}, fds=fds, cwd=None, fence=policy.fence)
         return process
 
+    def _image_mounts(self, image: ImageRoot, *, cards: bool) -> Iterator[str]:
+        yield from (*_ISOLATION, "--ro-bind", str(image.path), "/")
+        yield from _kernel_mounts(self._own_dev if cards else self._shared_dev)
+
     def _arguments(self, command: Command) -> Iterator[str]:
         """Arguments after the fixed ones, in the order of the mounts; / and /dev become read-only last."""
         policy, tmp_bytes = command.policy, str(command.limits.tmp_mb * MIB)
         yield from ("--size", tmp_bytes, "--tmpfs", "/tmp", "--size", tmp_bytes, "--tmpfs", "/dev/shm")
+        for folder in IMAGE_SCRATCH if policy.image is not None else ():
+            yield from ("--size", tmp_bytes, "--tmpfs", folder)
         for inside, outside in self._read_only(policy).items():
             yield from ("--ro-bind", str(outside), inside)
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
-        yield from ("--bind", str(command.workdir), WORK, "--chdir", WORK)
+        yield from ("--bind", str(command.workdir), WORK, "--chdir", self._cwd(policy))
         yield from ("--remount-ro", "/")
         if policy.gpus or self.footprint.devices is None:
             yield from ("--remount-ro", "/dev")
@@ -125,6 +135,10 @@ def _system_mounts(folders: Mapping[str, str], *, dev: Sequence[str]) -> Iterato
         yield from ("--symlink", target, path)
     for inside, outside in folders.items():
         yield from ("--ro-bind", outside, inside)
+    yield from _kernel_mounts(dev)
+
+
+def _kernel_mounts(dev: Sequence[str]) -> Iterator[str]:
     yield from ("--proc", "/proc", *dev)
     for path in hidden_files():
         yield from ("--dev-bind", "/dev/null", path)

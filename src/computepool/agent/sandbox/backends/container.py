@@ -28,7 +28,8 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIX = "install runc, which comes with Docker and with podman: sudo apt install runc"
 _OLDEST = (1, 1)
 #: The first process of a container ignores signals that it sends to itself, so the job is the second.
-_INIT = ("/bin/sh", "-c", '"$@"; exit $?', "init")
+_SHELL = "/bin/sh"
+_INIT = ("-c", '"$@"; exit $?', "init")
 _FIRST_FD = 3
 #: As Docker does it: files that reveal the host, and files that could change it if everything else failed.
 _MASKED = (
@@ -55,10 +56,11 @@ class ContainerSandbox(GvisorSandbox):
     def _cards_reason(self) -> str:
         return "that was never tried"
 
-    def _adapt(self, spec: dict[str, Any], uid: int) -> None:
+    def _adapt(self, spec: dict[str, Any], policy: SandboxPolicy, *, uid: int) -> None:
         """Add a user namespace in which the slot's uid is 0 without any capabilities."""
         process = spec["process"]
-        process["args"] = [*_INIT, *process["args"]]
+        shell = [_SHELL] if policy.image is None else self._node_program("bin/sh")
+        process["args"] = [*shell, *_INIT, *process["args"]]
         for limit in process["rlimits"]:
             if limit["type"] == "RLIMIT_NPROC":
                 limit["soft"] = limit["hard"] = limit["hard"] + 1  # The first process is not the job's.

@@ -20,7 +20,7 @@ from computepool.agent.hardware import driver
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.base import Command, Exit, SandboxError, SandboxPolicy, Status
-from computepool.agent.sandbox.interior import WORK, BoxedSandbox
+from computepool.agent.sandbox.interior import BoxedSandbox
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.selftest import isolation_evidence
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot
@@ -66,7 +66,7 @@ class GvisorSandbox(BoxedSandbox):
         folder.mkdir(mode=0o700)
         try:
             spec = self._configuration(command)
-            self._adapt(spec, os.geteuid() if slot.uid is None else slot.uid)
+            self._adapt(spec, policy, uid=os.geteuid() if slot.uid is None else slot.uid)
             # In a file that only the job's uid can read: the environment may hold secrets.
             (folder / "config.json").write_text(json.dumps(spec))
             if slot.uid is not None:
@@ -95,12 +95,16 @@ class GvisorSandbox(BoxedSandbox):
         remove_tree(self._runs)
 
     def _configuration(self, command: Command) -> dict[str, Any]:
-        extra = self._read_only(command.policy)
+        extra, image, cwd = self._read_only(command.policy), command.policy.image, self._cwd(command.policy)
         return runsc.configuration(
             command,
-            self._env(command.policy) | {"PWD": WORK},
-            root=runsc.rootfs(self.config.cache_dir, extra),
-            read_only={**self._system, **{inside: str(outside) for inside, outside in extra.items()}},
+            self._env(command.policy) | {"PWD": cwd},
+            root=runsc.rootfs(self.config.cache_dir, extra) if image is None else image.path,
+            read_only={
+                **(self._system if image is None else {}),
+                **{inside: str(outside) for inside, outside in extra.items()},
+            },
+            cwd=cwd,
             memory_inside=self.limits_kind == "rlimit",
         )
 
@@ -114,7 +118,7 @@ class GvisorSandbox(BoxedSandbox):
         """Why jobs get no cards here; empty if they do."""
         return runsc.nvproxy_reason(self._path, driver.version())
 
-    def _adapt(self, spec: dict[str, Any], uid: int) -> None:
+    def _adapt(self, spec: dict[str, Any], policy: SandboxPolicy, *, uid: int) -> None:
         """Adapt the configuration to the host uid of the job."""
 
     def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:

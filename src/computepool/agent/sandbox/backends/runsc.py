@@ -17,7 +17,7 @@ from typing import Any
 
 from computepool.agent.sandbox.backends import seccomp
 from computepool.agent.sandbox.base import MIB, Command, Limits, SandboxError
-from computepool.agent.sandbox.interior import WORK, atomic_folder, system_links
+from computepool.agent.sandbox.interior import IMAGE_SCRATCH, WORK, atomic_folder, system_links
 
 #: Where scripts/install-runsc.sh puts it for all users. One on PATH comes first if it is new enough.
 FOLDER = "/usr/local/lib/computepool"
@@ -133,7 +133,7 @@ def rootfs(cache_dir: Path, places: Mapping[str, Path]) -> Path:
 
 
 def configuration(
-    command: Command, env: Mapping[str, str], *, root: Path, read_only: Mapping[str, str], memory_inside: bool
+    command: Command, env: Mapping[str, str], *, root: Path, read_only: Mapping[str, str], cwd: str, memory_inside: bool
 ) -> dict[str, Any]:
     """config.json of one job. `memory_inside`: no cgroup limits the memory, so each process gets a limit."""
     limits, workdir, devices = command.limits, command.workdir, command.policy.gpus
@@ -155,12 +155,12 @@ def configuration(
             "user": {"uid": UID, "gid": UID},
             "args": list(command.argv),
             "env": [f"{name}={value}" for name, value in env.items()],
-            "cwd": WORK,
+            "cwd": cwd,
             "noNewPrivileges": True,
             "capabilities": {name: [] for name in _CAPABILITY_SETS},
             "rlimits": [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in rlimits.items()],
         },
-        "mounts": _mounts(read_only, workdir, limits),
+        "mounts": _mounts(read_only, workdir, limits, scratch=command.policy.image is not None),
         "linux": {
             "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")],
             "seccomp": seccomp.oci(),
@@ -182,7 +182,7 @@ def _device(path: str) -> dict[str, Any]:
     }
 
 
-def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list[dict[str, Any]]:
+def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits, *, scratch: bool) -> list[dict[str, Any]]:
     tmp = f"size={limits.tmp_mb * MIB}"
     return [
         {"destination": "/proc", "type": "proc", "source": "proc"},
@@ -192,6 +192,7 @@ def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
         _tmpfs("/dev/shm", tmp, "mode=1777"),
         _tmpfs("/tmp", tmp, "mode=1777"),
+        *(_tmpfs(folder, tmp, "mode=1777") for folder in (IMAGE_SCRATCH if scratch else ())),
         *(_bind(outside, inside, "ro") for inside, outside in read_only.items()),
         _bind(str(workdir), WORK, "rw"),
     ]

@@ -147,7 +147,7 @@ def _share(parent: Parent, request: SubmitRequest) -> dict[str, int]:
 
 
 def _artifacts_of(spec: JobSpec) -> set[str | None]:
-    return {spec.function_artifact, *(file.digest for file in spec.inputs)}
+    return {spec.function_artifact, spec.image_artifact, *(file.digest for file in spec.inputs)}
 
 
 def _artifacts(request: SubmitRequest) -> set[str | None]:
