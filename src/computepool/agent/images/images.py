@@ -126,6 +126,10 @@ class Images:
             for key, facts in _facts_by_key(self.folder / _ROOTS).items()
         ]
 
+    async def evict(self, digest: str) -> bool:
+        """Remove one image; False if a job uses it, or there is none."""
+        return bool(await self._remove([digest.removeprefix("sha256:")]))
+
     async def clear(self) -> None:
         """Remove all images that no job uses."""
         await self._evict(0)
