@@ -47,6 +47,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.job_volumes import VolumeKeeper
 from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.functions import FunctionRunner
@@ -144,6 +145,7 @@ class Agent:
         keeper = CheckpointKeeper(node, cache=cache, uploader=uploader, logs=logs, sweeper=sweeper)
         relay = CallRelay(node, sweeper)
         sink = OutputSink(logs, keeper, relay)
+        volume_keeper = VolumeKeeper(node, cache=cache, uploader=uploader, logs=logs, spool=self._config.work_dir)
         processes = ProcessRunner(
             node,
             self._job_environment,
@@ -153,9 +155,10 @@ class Agent:
             keeper=keeper,
             sink=sink,
             folders=self._folders,
+            volumes=volume_keeper,
         )
         functions = FunctionRunner(
-            node, self._pool, cache, uploader=uploader, keeper=keeper, sink=sink, sweeper=sweeper
+            node, self._pool, cache, uploader=uploader, keeper=keeper, sink=sink, sweeper=sweeper, volumes=volume_keeper
         )
         return Executor(
             node,

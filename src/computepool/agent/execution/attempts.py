@@ -7,7 +7,7 @@ import contextlib
 import errno
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,8 @@ from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
 from computepool.protocol.jobs.jobs import Usage
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import Seal, public_bytes
+from computepool.protocol.volumes.manifest import Manifest
+from computepool.protocol.volumes.volumes import OpenedVolumes, VolumeMount
 
 T = TypeVar("T")
 
@@ -60,6 +62,16 @@ class CheckpointState:
     closed: bool = False  #: the hub accepts no more of this attempt
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedVolume:
+    """A volume that was created for an attempt."""
+
+    mount: VolumeMount
+    folder: Path  #: in the work folder
+    base: Manifest  #: of the version in it when the job started
+    limits: OpenedVolumes  #: of what it may become
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Attempt:
     grant: Grant
@@ -79,6 +91,7 @@ class Attempt:
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
     workdir: Path | None = None  #: a worker's folder serves many attempts
     checkpoints: CheckpointState | None = None  #: of a job that uses them
+    volumes: tuple[StagedVolume, ...] = ()  #: that it mounts
     calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
     process: Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
@@ -102,7 +115,9 @@ class Attempt:
 
     @property
     def worker_key(self) -> WorkerKey:
-        return self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        # Volumes are mounted when a worker starts, so nobody else can use it.
+        return replace(key, only_for=self.id) if self.spec.spec.volumes else key
 
     @property
     def allowed_s(self) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 import cloudpickle
 
 from computepool.agent.execution import job_runtime
+from computepool.agent.execution.attempts import StagedVolume
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
 from computepool.agent.network import egress_shim
@@ -28,6 +29,7 @@ from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target
+from computepool.protocol.volumes.volumes import variable_of
 
 #: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
@@ -109,6 +111,7 @@ class JobEnvironment:
         cpu_ids: tuple[int, ...] = (),
         saves: bool = True,
         leased: bool = False,
+        volumes: Sequence[StagedVolume] = (),
     ) -> SandboxPolicy:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
@@ -117,7 +120,8 @@ class JobEnvironment:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
-        plain = SandboxPolicy(mounts=mounts)
+        mounted = {one.folder: (one.mount.path, not one.mount.read_only) for one in volumes}
+        plain = SandboxPolicy(mounts=mounts, volumes=mounted)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
@@ -132,6 +136,10 @@ class JobEnvironment:
             # By default, libraries start a thread for each processor of the machine.
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
             **python,
+            **{
+                variable_of(one.mount.volume): self.sandbox.inside(one.folder, workdir=workdir, policy=plain)
+                for one in volumes
+            },
             **env,
         }
         if packages is not None:
@@ -146,6 +154,7 @@ class JobEnvironment:
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         return SandboxPolicy(
             mounts=mounts,
+            volumes=mounted,
             env=variables,
             fds=fds or {},
             gpus=tuple(nodes),

@@ -37,6 +37,7 @@ class WorkerKey:
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
     python: str = ""  #: as in PreparedSpec
+    only_for: str = ""  #: the attempt that has the worker for itself
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

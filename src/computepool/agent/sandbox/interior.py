@@ -72,6 +72,7 @@ class BoxedSandbox(Sandbox):
         """
         program = command.argv[0]
         trees = {"/usr": self._runtime.root / "usr", **self._read_only(command.policy), WORK: command.workdir}
+        trees |= {inside: outside for outside, (inside, _) in command.policy.volumes.items()}
         view = View(trees, system_links())
         folders = self._env(command.policy).get("PATH", "").split(":")
         paths = [program] if "/" in program else [f"{folder or '.'}/{program}" for folder in folders]
@@ -99,7 +100,8 @@ class BoxedSandbox(Sandbox):
     def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[Path, str]:
         root = self._runtime.root
         system = {root / name: f"/{name}" for name in ("usr", *LINKS)}
-        return {**policy.mounts, workdir: WORK, self._runtime.path: PYTHON, **system}
+        volumes = {outside: inside for outside, (inside, _) in policy.volumes.items()}
+        return {**policy.mounts, **volumes, workdir: WORK, self._runtime.path: PYTHON, **system}
 
 
 def hidden_files() -> list[str]:

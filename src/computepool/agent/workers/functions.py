@@ -21,6 +21,7 @@ from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
+from computepool.agent.storage.job_volumes import VolumeKeeper
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.worker import LONG_RESULT, MOVES, NO_MEMORY, OUTPUTS_FOLDER, RAISED, RESULT_FOLDER, SAVES
 from computepool.agent.workers.worker_pool import WorkerPool
@@ -40,9 +41,14 @@ class FunctionRunner:
     keeper: CheckpointKeeper
     sink: OutputSink
     sweeper: Sweeper
+    volumes: VolumeKeeper
 
     async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
-        return await self.keeper.finish(attempt, await self._run(attempt, lane))
+        result = await self.keeper.finish(attempt, await self._run(attempt, lane))
+        if attempt.volumes:
+            await _end_worker(lane)
+            await self.volumes.save(attempt, result)
+        return result
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         while True:
@@ -91,7 +97,12 @@ class FunctionRunner:
             if worker is None or not worker.takes_calls or worker.key != key or self.pool.is_expired(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
-                    self.pool.take(key, lane.cpu_ids, note=partial(self.sink.logs.note, attempt))
+                    self.pool.take(
+                        key,
+                        lane.cpu_ids,
+                        note=partial(self.sink.logs.note, attempt),
+                        stage=partial(self.volumes.stage, attempt) if attempt.spec.spec.volumes else None,
+                    )
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
             call = await self._offer(attempt, worker)
@@ -255,6 +266,20 @@ class FunctionRunner:
         return await send_file(fd, size, "result.json", uploader=self.uploader)
 
 
+async def _end_worker(lane: AttemptLane) -> None:
+    """End the worker before its volumes are read: threads that a function left may still write. Its folder stays."""
+    worker = lane.worker
+    if worker is None or not worker.alive:
+        return
+    worker.kill(Status.CANCELLED)
+    for _ in range(_END_POLLS):
+        if worker.ended is not None:
+            return
+        await asyncio.sleep(_END_POLL_S)
+
+
+#: How often, and for how long, to look whether a worker has ended.
+_END_POLLS, _END_POLL_S = 1_000, 0.01
 #: Variables that the interpreter, the dynamic linker and the C library read before any code of ours runs.
 _READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC_", "LANG")
 #: A job that asks for less of a core cannot expect its worker to start within the usual time.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from computepool.agent.context import Node
+from computepool.agent.execution.attempts import StagedVolume
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.execution.staging import place_inputs
@@ -20,6 +23,8 @@ from computepool.agent.storage.folders import WorkFolders
 from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
 
 _CHANNEL_FD = 3
+#: Creates the volumes of a job in the work folder of its worker.
+Stage: TypeAlias = Callable[[Path], Awaitable[tuple[StagedVolume, ...]]]
 
 
 @dataclass(eq=False)
@@ -39,10 +44,12 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._all)
 
-    async def take(self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None) -> WorkerHandle:
+    async def take(
+        self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None, stage: Stage | None = None
+    ) -> WorkerHandle:
         """A worker for `key`, warm if there is one. The caller keeps it until `give_back`. `note`: receives progress."""
         idle = self._idle.get(key, [])
-        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note)
+        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note, stage=stage)
         self._in_use.add(worker)
         if worker.proxy is not None:
             worker.proxy.resume()
@@ -68,7 +75,8 @@ class WorkerPool:
 
     def is_expired(self, worker: WorkerHandle) -> bool:
         return (
-            worker.served >= self.node.limits.worker_jobs_max
+            bool(worker.key.only_for and worker.served)
+            or worker.served >= self.node.limits.worker_jobs_max
             or len(worker.functions) >= self.node.limits.worker_functions_max
             or worker.output_size > OUTPUT_FILE_MAX
         )
@@ -87,7 +95,9 @@ class WorkerPool:
             worker.close()
             self._clean_up(worker)
 
-    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
+    async def _start(
+        self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None, stage: Stage | None
+    ) -> WorkerHandle:
         self._evict_idle()
         provision = await self.provisions.acquire(key.python, key.packages, note=note)
         workdir = self.folders.make("worker", key.limits.disk_mb)
@@ -95,7 +105,8 @@ class WorkerPool:
         try:
             await place_inputs(self.cache, key.inputs, workdir)
             proxy = await self.job_environment.open_network(key.net, label=f"a worker of {key.account}")
-            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
+            volumes = () if stage is None else await stage(workdir)
+            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids, volumes=volumes)
         except BaseException:
             if proxy is not None:
                 proxy.close()
@@ -113,6 +124,7 @@ class WorkerPool:
         *,
         proxy: EgressProxy | None,
         cpu_ids: tuple[int, ...],
+        volumes: tuple[StagedVolume, ...],
     ) -> WorkerHandle:
         channel, worker_end = channel_pair()
         files = output_file(self.folders.parent), output_file(self.folders.parent)
@@ -129,6 +141,7 @@ class WorkerPool:
                 proxy=proxy,
                 cpu_ids=cpu_ids,
                 leased=True,
+                volumes=volumes,
             )
             argv = [*job_environment.worker_argv(interpreter), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(

@@ -32,6 +32,7 @@ from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import quotes, verification
+from computepool.hub.volumes import publication
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import LINKS_MAX, JobSpec, SubmitReply, SubmitRequest, spec_digest
 
@@ -67,6 +68,8 @@ async def submit_children(
     hub: Hub, parent: Parent, requested: ChildrenRequest, *, remembered: Remembered
 ) -> SubmitReply:
     """Submit jobs for a running job, within its limits and in its submitter's name."""
+    if requested.request.spec.volumes:
+        raise BadRequest("A job that another job submits cannot mount volumes.", field="spec.volumes")
     request = children.narrow(parent, requested)
     parent = replace(parent, detaches=requested.detached)
     return await submit(hub, parent.principal, request, remembered=remembered, parent=parent)
@@ -206,6 +209,7 @@ class _Submission:
         pending = self._check_after(tx)
         watched = self._join_group(tx)
         self._check_artifacts(tx)
+        publication.mount(tx, account, request.spec, job_ids=self.job_ids)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body, account_id=account)
         if (spec := self.compare_spec) is not None:

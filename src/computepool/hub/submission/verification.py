@@ -34,10 +34,16 @@ def policy(verify: str | None, confidence: float | None, settings: Settings, *, 
 
 
 def _verify(request: SubmitRequest) -> str | None:
-    """A sealed job is never verified, because to the hub two sealed results always differ."""
-    if request.spec.seal_to is None:
+    """A sealed job is never verified, because to the hub two sealed results always differ; nor is one that mounts volumes,
+    because two runs may start from different versions."""
+    spec = request.spec
+    if spec.seal_to is None and not spec.volumes:
         return request.verify
     if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
+        if spec.volumes:
+            raise BadRequest(
+                "A job that mounts volumes cannot be verified: remove verify and compare.", field="spec.volumes"
+            )
         raise BadRequest(
             "The hub cannot read a sealed result, so it cannot verify it: remove verify and compare.",
             field="spec.seal_to",

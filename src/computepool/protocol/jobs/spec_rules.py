@@ -33,6 +33,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
     _check_command(spec)
     for file in spec.inputs:
         check_name(file.name)
+    _check_volumes(spec)
     if spec.kind is not JobKind.SCRIPT:
         check_requirements(spec.dependencies)
         return spec
@@ -43,6 +44,15 @@ def check_spec(spec: JobSpec) -> JobSpec:
     # A requirement like any other: placement, quotes and explanations use it.
     python = check_python(script.requires_python)
     return spec.model_copy(update={"needs": needs.model_copy(update={"python": python})})
+
+
+def _check_volumes(spec: JobSpec) -> None:
+    if not spec.volumes:
+        return
+    if spec.seal_to is not None:
+        raise ValueError("volumes: the hub can read them, and the job is sealed; remove seal or the volumes")
+    if spec.moves and not all(mount.read_only for mount in spec.volumes):
+        raise ValueError("volumes: a job that moves to other hosts can only mount them read-only, as NAME:/path:ro")
 
 
 def _check_command(spec: JobSpec) -> None:

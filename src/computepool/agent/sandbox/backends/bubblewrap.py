@@ -83,6 +83,8 @@ class BubblewrapSandbox(BoxedSandbox):
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
         yield from ("--bind", str(command.workdir), WORK, "--chdir", WORK)
+        for folder, (inside, writable) in policy.volumes.items():
+            yield from ("--bind" if writable else "--ro-bind", str(folder), inside)
         yield from ("--remount-ro", "/")
         if policy.gpus or self.footprint.devices is None:
             yield from ("--remount-ro", "/dev")
