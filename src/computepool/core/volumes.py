@@ -19,15 +19,15 @@ class VersionFacts:
     is_conflict: bool
 
 
-def judge(*, content: str, base_content: str | None, base: int, head: int) -> Published:
-    """What becomes of a change that started from version `base` (0: from an empty volume)."""
-    if content == base_content:
+def judge(*, content: str, parent_content: str | None, parent: int, head: int) -> Published:
+    """What becomes of a change that started from version `parent` (0: from an empty volume)."""
+    if content == parent_content:
         return Published.UNCHANGED
-    return Published.HEAD if base == head else Published.CONFLICT
+    return Published.HEAD if parent == head else Published.CONFLICT
 
 
-def conflict_sentence(*, number: int, base: int, head: int) -> str:
-    return f"version {number} started from {base}, but the head is {head}"
+def conflict_sentence(*, number: int, parent: int, head: int) -> str:
+    return f"version {number} started from {parent}, but the head is {head}"
 
 
 def surplus(versions: Collection[VersionFacts], *, kept: int, needed: Collection[int]) -> list[int]:

@@ -25,7 +25,7 @@ from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
 from computepool.protocol.jobs.jobs import Usage
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import Seal, public_bytes
-from computepool.protocol.volumes.manifest import Manifest
+from computepool.protocol.volumes.manifest import VolumeManifest
 from computepool.protocol.volumes.volumes import OpenedVolumes, VolumeMount
 
 T = TypeVar("T")
@@ -68,8 +68,13 @@ class StagedVolume:
 
     mount: VolumeMount
     folder: Path  #: in the work folder
-    base: Manifest  #: of the version in it when the job started
+    base: VolumeManifest  #: of the version in it when the job started
     limits: OpenedVolumes  #: of what it may become
+
+    @property
+    def place(self) -> tuple[str, bool]:
+        """Where the job sees it, and whether it may write there."""
+        return self.mount.path, not self.mount.read_only
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

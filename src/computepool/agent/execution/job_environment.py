@@ -120,8 +120,7 @@ class JobEnvironment:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
-        mounted = {one.folder: (one.mount.path, not one.mount.read_only) for one in volumes}
-        plain = SandboxPolicy(mounts=mounts, volumes=mounted)
+        plain = SandboxPolicy(mounts=mounts, volumes={one.folder: one.place for one in volumes})
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
@@ -136,10 +135,7 @@ class JobEnvironment:
             # By default, libraries start a thread for each processor of the machine.
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
             **python,
-            **{
-                variable_of(one.mount.volume): self.sandbox.inside(one.folder, workdir=workdir, policy=plain)
-                for one in volumes
-            },
+            **self._volume_env(volumes, workdir, plain),
             **env,
         }
         if packages is not None:
@@ -151,17 +147,21 @@ class JobEnvironment:
             if own is None:
                 own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
-        nodes = dict.fromkeys(node for card in used for node in card.nodes)
         return SandboxPolicy(
             mounts=mounts,
-            volumes=mounted,
+            volumes=plain.volumes,
             env=variables,
             fds=fds or {},
-            gpus=tuple(nodes),
+            gpus=tuple(dict.fromkeys(node for card in used for node in card.nodes)),
             has_proxy=proxy is not None,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
+
+    def _volume_env(self, volumes: Sequence[StagedVolume], workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
+        """Where each volume is."""
+        paths = ((one, self.sandbox.inside(one.folder, workdir=workdir, policy=policy)) for one in volumes)
+        return {variable_of(one.mount.volume): path for one, path in paths}
 
     def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Variables for a Python other than the agent's own; empty for the agent's."""

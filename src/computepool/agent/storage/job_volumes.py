@@ -27,8 +27,8 @@ from computepool.core.errors import BadRequest, ComputePoolError, QuotaExceeded,
 from computepool.core.jobs.lifecycle import Outcome
 from computepool.core.words import byte_size
 from computepool.protocol.volumes import manifest
-from computepool.protocol.volumes.folders import FolderReader, FolderWriter, Snapshot
-from computepool.protocol.volumes.manifest import EMPTY, MANIFEST_MAX, Manifest
+from computepool.protocol.volumes.folders import FolderContent, FolderReader, FolderWriter
+from computepool.protocol.volumes.manifest import EMPTY, MANIFEST_MAX, VolumeManifest
 from computepool.protocol.volumes.packing import NewPack
 from computepool.protocol.volumes.volumes import OpenedVolume, VolumeChange
 
@@ -84,7 +84,7 @@ class VolumeKeeper:
         if size > disk_mb * MIB:
             raise FolderFull(f"its volumes have {byte_size(size)}, and {_too_small(disk_mb)}")
 
-    async def _create(self, attempt: Attempt, volume: OpenedVolume, folder: Path) -> Manifest:
+    async def _create(self, attempt: Attempt, volume: OpenedVolume, folder: Path) -> VolumeManifest:
         base = EMPTY if volume.manifest is None else await self._read_manifest(volume.manifest)
         folder.mkdir(mode=0o755)
         writer = FolderWriter(base, folder)
@@ -103,7 +103,7 @@ class VolumeKeeper:
         await asyncio.to_thread(writer.finish)
         return base
 
-    async def _read_manifest(self, digest: str) -> Manifest:
+    async def _read_manifest(self, digest: str) -> VolumeManifest:
         with os.fdopen(await self.cache.open(digest), "rb") as file:
             body = await asyncio.to_thread(file.read, MANIFEST_MAX + 1)
         if len(body) > MANIFEST_MAX:
@@ -172,7 +172,7 @@ class VolumeKeeper:
         await self.cache.adopt(pack.path, pack.digest)
 
 
-def _read(volume: StagedVolume, spool: Path) -> Snapshot:
+def _read(volume: StagedVolume, spool: Path) -> FolderContent:
     limits = volume.limits
     reader = FolderReader(
         folder=volume.folder, spool=spool, base=volume.base, files_max=limits.files_max, size_max=limits.size_max

@@ -93,7 +93,7 @@ def versions(name: Name, *, limit: Limit = 30) -> None:
         (
             v.number,
             "head" if v.is_head else "conflict" if v.conflict else "",
-            v.base or "empty",
+            v.parent or "empty",
             output.size(v.size),
             f"{v.files:,}",
             v.job_id or "you",
@@ -101,7 +101,7 @@ def versions(name: Name, *, limit: Limit = 30) -> None:
         )
         for v in found
     ]
-    titles = ("VERSION", "STATE", "BASE", "SIZE", "FILES", "MADE BY", "CREATED")
+    titles = ("VERSION", "STATE", "FROM", "SIZE", "FILES", "MADE BY", "CREATED")
     output.show_table(found, titles, rows, empty=f"{name} is empty.")
     for one in found if not output.as_json() else ():
         if one.conflict:
@@ -119,16 +119,16 @@ def put(name: Name, folder: Folder) -> None:
       pool volume put data ./folder
     """
 
-    def tell(one: LeftOut) -> None:
+    def notify(one: LeftOut) -> None:
         output.note(f"Not kept: {printable(one.path)}: {one.reason}")
 
-    reply = open_pool().volumes.put(name, folder, left_out=tell)
-    output.show(reply, f"{name}: {_published(reply.outcome, reply.version)}")
+    reply = open_pool().volumes.put(name, folder, left_out=notify)
+    output.show(reply, f"{name}: {_outcome(reply.outcome, reply.version)}")
     if reply.outcome == "conflict":
         raise Exit(1)
 
 
-def _published(outcome: str, version: VolumeVersion) -> str:
+def _outcome(outcome: str, version: VolumeVersion) -> str:
     size = f"{output.size(version.size)} in {version.files:,} files"
     if outcome == "unchanged":
         return f"version {version.number} has this content already ({size})"

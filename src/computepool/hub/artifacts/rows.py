@@ -17,7 +17,7 @@ from computepool.core.retention import ReferenceRole
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.group_tables import messages
+from computepool.hub.db.group_tables import messages, volume_uses
 from computepool.hub.db.queries import any_row, by_key, matches, scalars
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
@@ -33,7 +33,6 @@ from computepool.hub.db.tables import (
     log_chunks,
 )
 from computepool.hub.db.typed_rows import TypedRow
-from computepool.hub.db.volume_tables import volume_uses
 from computepool.hub.groups import rows as group_rows
 
 _TERMINAL = sorted(state.value for state in TERMINAL)
@@ -172,7 +171,7 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     of_job = artifact_refs.c.digest == digest, artifact_refs.c.job_id == attempts.c.job_id
     if any_row(connection, *of_job, attempts.c.node_id == node_id, IS_LIVE):
         return True
-    of_version = volume_uses.c.volume_id + "." + cast(volume_uses.c.base, Text) == artifact_refs.c.name
+    of_version = volume_uses.c.volume_id + "." + cast(volume_uses.c.parent, Text) == artifact_refs.c.name
     of_volume = artifact_refs.c.digest == digest, artifact_refs.c.role == ReferenceRole.VOLUME.value, of_version
     of_attempt = volume_uses.c.job_id == attempts.c.job_id, volume_uses.c.attempt_no == attempts.c.number
     if any_row(connection, *of_volume, *of_attempt, attempts.c.node_id == node_id, IS_LIVE):

@@ -18,11 +18,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from computepool.core.errors import Unavailable
-from computepool.hub.db import dialect, group_tables, money_tables, reputation_tables, tables, volume_tables
+from computepool.hub.db import dialect, group_tables, money_tables, reputation_tables, tables
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 #: All modules that declare tables.
-TABLES = (tables, reputation_tables, money_tables, group_tables, volume_tables)
+TABLES = (tables, reputation_tables, money_tables, group_tables)
 
 
 def migrate(url: str, *, rebuild: Sequence[Callable[[Connection], None]] = ()) -> None:

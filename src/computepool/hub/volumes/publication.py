@@ -38,7 +38,7 @@ from computepool.protocol.volumes.volumes import (
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class VolumeRefusal:
     """Why a report is not taken as a success."""
 
     error: str
@@ -61,7 +61,7 @@ def mount(tx: Tx, account_id: str, spec: JobSpec, *, job_ids: Sequence[str]) -> 
     rows.add_uses(
         tx,
         [
-            {"job_id": job_id, "volume_id": volume_id, "attempt_no": MOUNTED, "base": 0}
+            {"job_id": job_id, "volume_id": volume_id, "attempt_no": MOUNTED, "parent": 0}
             for job_id in job_ids
             for volume_id in sorted(held)
         ],
@@ -83,22 +83,22 @@ def _open(tx: JobTx, node: NodePrincipal, attempt_id: str) -> OpenedVolumes:
         raise Conflict("This attempt no longer has the job.")
     uses = rows.uses_of_job(tx.connection, job.id)
     held = rows.lock(tx, {use.volume_id for use in uses})
-    bases = {use.volume_id: use.base for use in uses if use.attempt_no == attempt.number}
-    new = {volume.id: volume.head for volume in held.values() if volume.id not in bases}
+    parents = {use.volume_id: use.parent for use in uses if use.attempt_no == attempt.number}
+    new = {volume.id: volume.head for volume in held.values() if volume.id not in parents}
     if new:
         this = {"job_id": job.id, "attempt_no": attempt.number}
-        rows.add_uses(tx, [this | {"volume_id": id_, "base": base} for id_, base in sorted(new.items())])
-    bases |= new
-    opened = [_opened(tx.connection, volume, bases[volume.id]) for volume in held.values()]
+        rows.add_uses(tx, [this | {"volume_id": id_, "parent": parent} for id_, parent in sorted(new.items())])
+    parents |= new
+    opened = [_describe(tx.connection, volume, parents[volume.id]) for volume in held.values()]
     settings = tx.snapshot.settings
     return OpenedVolumes(volumes=opened, files_max=settings.volume_files_max, size_max=settings.volume_max_bytes)
 
 
-def _opened(connection: Connection, volume: VolumeRow, base: int) -> OpenedVolume:
-    row = rows.get_version(connection, volume.id, base)
+def _describe(connection: Connection, volume: VolumeRow, parent: int) -> OpenedVolume:
+    row = rows.get_version(connection, volume.id, parent)
     if row is None:
         return OpenedVolume(volume=volume.name, version=0)
-    return OpenedVolume(volume=volume.name, version=base, manifest=row.manifest, size=row.size, files=row.files)
+    return OpenedVolume(volume=volume.name, version=parent, manifest=row.manifest, size=row.size, files=row.files)
 
 
 # its report
@@ -117,63 +117,65 @@ def named_artifacts(changes: Iterable[VolumeContent]) -> set[str]:
 
 def check(
     tx: JobTx, job: JobRow, attempt: OwnedAttempt, *, report: Report, uploaded: Mapping[str, int]
-) -> Refusal | None:
+) -> VolumeRefusal | None:
     """Why a success cannot be taken because of the volumes that it changed; None if it can.
 
     `uploaded`: sizes of the artifacts that this node uploaded.
     """
     writable = {one.volume for one in tx.spec(job.spec_digest).volumes if not one.read_only}
-    bases = _bases(tx, job, attempt)
+    parents = _parents(tx, job, attempt)
     names = [change.volume for change in report.volumes]
-    if len(set(names)) < len(names) or not writable.issuperset(names) or not bases.keys() >= set(names):
-        return Refusal("The node reported a change of a volume that the job did not mount for writing.", is_nodes=True)
+    if len(set(names)) < len(names) or not writable.issuperset(names) or not parents.keys() >= set(names):
+        return VolumeRefusal(
+            "The node reported a change of a volume that the job did not mount for writing.", is_nodes=True
+        )
     files: dict[str, int] = {}
     for change in report.volumes:
-        volume, base = bases[change.volume]
-        before = rows.get_version(tx.connection, volume.id, base)
+        volume, parent = parents[change.volume]
+        before = rows.get_version(tx.connection, volume.id, parent)
         missing = named_artifacts([change]) - (set() if before is None else before.artifacts) - uploaded.keys()
         if missing:
             text = f"The node reported a part of a volume that it had not uploaded: {min(missing)}."
-            return Refusal(text, is_nodes=True)
+            return VolumeRefusal(text, is_nodes=True)
         if (excess := _excess(tx.snapshot.settings, change)) is not None:
-            return Refusal(f"The volume {change.volume}: {excess}")
+            return VolumeRefusal(f"The volume {change.volume}: {excess}")
         files |= {digest: uploaded[digest] for digest in named_artifacts([change]) if digest in uploaded}
     full = storage_quota.hand_over(tx, job.account_id, files=files, snapshot=tx.snapshot, changes=tx.memory.storage)
-    return None if full is None else Refusal(full)
+    return None if full is None else VolumeRefusal(full)
 
 
-def _bases(tx: Tx, job: JobRow, attempt: OwnedAttempt) -> dict[str, tuple[VolumeRow, int]]:
+def _parents(tx: Tx, job: JobRow, attempt: OwnedAttempt) -> dict[str, tuple[VolumeRow, int]]:
     """By name: the volumes that the attempt opened, and the versions from which it started."""
     uses = {
-        use.volume_id: use.base for use in rows.uses_of_job(tx.connection, job.id) if use.attempt_no == attempt.number
+        use.volume_id: use.parent for use in rows.uses_of_job(tx.connection, job.id) if use.attempt_no == attempt.number
     }
     return {volume.name: (volume, uses[volume.id]) for volume in rows.lock(tx, uses).values()}
 
 
 def publish_of_job(tx: JobTx, job: JobRow, attempt: OwnedAttempt, *, changes: Sequence[VolumeChange]) -> None:
     """In the transaction that accepts the result of this attempt."""
-    bases = _bases(tx, job, attempt)
+    parents = _parents(tx, job, attempt)
     for change in changes:
-        volume, base = bases[change.volume]
+        volume, parent = parents[change.volume]
         if rows.version_of_attempt(tx.connection, volume.id, attempt.id) is not None:
             continue
-        outcome, number = _publish(tx, volume, change, base=base, attempt_id=attempt.id)
+        outcome, number = _publish(tx, volume, change, parent=parent, attempt_id=attempt.id)
         about = {"account_id": job.account_id, "job_id": job.id, "attempt_id": attempt.id, "node_id": attempt.node_id}
-        _record(tx, volume, outcome, actor=attempt.node_id, numbers=(number, base), **about)
+        _record(tx, volume, outcome, actor=attempt.node_id, numbers=(number, parent), **about)
 
 
 def _publish(
-    tx: Tx, volume: VolumeRow, made: VolumeContent, *, base: int, attempt_id: str | None
+    tx: Tx, volume: VolumeRow, made: VolumeContent, *, parent: int, attempt_id: str | None
 ) -> tuple[Published, int]:
     """Of a volume that is locked. Returns the number of the new version, or of the one that is the same."""
-    before = rows.get_version(tx.connection, volume.id, base)
+    before = rows.get_version(tx.connection, volume.id, parent)
     content = None if before is None else before.content
-    outcome = rules.judge(content=made.content, base_content=content, base=base, head=volume.head)
+    outcome = rules.judge(content=made.content, parent_content=content, parent=parent, head=volume.head)
     if outcome is Published.UNCHANGED:
-        return outcome, base
+        return outcome, parent
     number = rows.next_number(tx, volume.id)
-    conflict_head = None if rows.move_head(tx, volume.id, expected=base, to=number) else volume.head
-    numbers = {"number": number, "base": base, "conflict_head": conflict_head}
+    conflict_head = None if rows.move_head(tx, volume.id, expected=parent, to=number) else volume.head
+    numbers = {"number": number, "parent": parent, "conflict_head": conflict_head}
     rows.insert_version(tx, volume, made, attempt_id=attempt_id, **numbers)
     return outcome, number
 
@@ -181,12 +183,12 @@ def _publish(
 def _record(
     tx: Tx, volume: VolumeRow, outcome: Published, *, actor: str, numbers: tuple[int, int], **about: Any
 ) -> None:
-    number, base = numbers
+    number, parent = numbers
     if outcome is Published.UNCHANGED:
         return
-    data: dict[str, object] = {"volume": volume.name, "version": number, "base": base}
+    data: dict[str, object] = {"volume": volume.name, "version": number, "parent": parent}
     if outcome is Published.CONFLICT:
-        data["conflict"] = rules.conflict_sentence(number=number, base=base, head=volume.head)
+        data["conflict"] = rules.conflict_sentence(number=number, parent=parent, head=volume.head)
     action = "volume.published" if outcome is Published.HEAD else "volume.conflict"
     tx.emit(actor=actor, action=action, data=data, **about)
 
@@ -204,14 +206,14 @@ async def publish(
     def effect(tx: Tx) -> PublishReply:
         volume = rows.lock(tx, [volumes.get_own(tx.connection, principal, name).id])
         [row] = volume.values()
-        if request.base:
-            volumes.get_version(tx.connection, row, request.base)
+        if request.parent:
+            volumes.get_version(tx.connection, row, request.parent)
         named, account = named_artifacts([request]), principal.account_id
         if missing := named - artifact_rows.readable_of(tx.connection, named, account_id=account):
             raise BadRequest(f"Artifact {min(missing)} is not on the hub; upload it first.", field="packs")
-        outcome, number = _publish(tx, row, request, base=request.base, attempt_id=None)
+        outcome, number = _publish(tx, row, request, parent=request.parent, attempt_id=None)
         rows.drop_uploads(tx, account, named)
-        _record(tx, row, outcome, actor=account, numbers=(number, request.base), account_id=account)
+        _record(tx, row, outcome, actor=account, numbers=(number, request.parent), account_id=account)
         after = volumes.get_own(tx.connection, principal, name)
         view = volumes.version_view(after, volumes.get_version(tx.connection, after, number))
         return PublishReply(version=view, outcome=outcome.value)

@@ -73,7 +73,7 @@ async def get_version(volume_name: NamePath, number: NumberPath, principal: Sign
 async def publish_version(
     volume_name: NamePath, body: VersionRequest, principal: MaySubmit, *, hub: HubDep, remembered: RememberedDep
 ) -> PublishReply:
-    """Publish a version; if the head has moved since its base, it is kept as a conflict."""
+    """Publish a version; if the head has moved since its parent, it is kept as a conflict."""
     return await publication.publish(hub, principal, volume_name, request=body, remembered=remembered)
 
 

@@ -11,11 +11,11 @@ from computepool.core.retention import ReferenceRole
 from computepool.core.volumes import VersionFacts
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import volume_uses, volume_versions, volumes
 from computepool.hub.db.queries import before_cursor, count, scalars
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, artifact_refs, jobs
 from computepool.hub.db.typed_rows import TypedRow
-from computepool.hub.db.volume_tables import volume_uses, volume_versions, volumes
 from computepool.protocol.volumes.volumes import VolumeContent
 
 #: The attempt number of the row that says that a job mounts a volume.
@@ -37,7 +37,7 @@ class VolumeRow(TypedRow, of=volumes):
 class VersionRow(TypedRow, of=volume_versions):
     volume_id: str
     number: int
-    base: int
+    parent: int
     conflict_head: int | None
     manifest: str
     content: str
@@ -56,7 +56,7 @@ class UseRow(TypedRow, of=volume_uses):
     job_id: str
     volume_id: str
     attempt_no: int
-    base: int
+    parent: int
 
 
 def version_key(volume_id: str, number: int) -> str:
@@ -122,7 +122,7 @@ def move_head(tx: Tx, volume_id: str, *, expected: int, to: int) -> bool:
 def insert_version(
     tx: Tx, volume: VolumeRow, made: VolumeContent, *, attempt_id: str | None, **numbers: int | None
 ) -> None:
-    """`numbers`: number, base and conflict_head. Its artifacts are kept until it is pruned."""
+    """`numbers`: number, parent and conflict_head. Its artifacts are kept until it is pruned."""
     tx.connection.execute(
         volume_versions.insert().values(
             volume_id=volume.id,
@@ -194,7 +194,7 @@ def drop_uploads(tx: Tx, account_id: str, digests: Collection[str]) -> None:
     tx.connection.execute(delete(artifact_refs).where(matching, *own, artifact_refs.c.name == UPLOAD_NAME))
 
 
-def crowded(connection: Connection, *, kept: int, limit: int) -> list[str]:
+def find_crowded(connection: Connection, *, kept: int, limit: int) -> list[str]:
     """Volumes with more versions than are kept."""
     statement = select(volume_versions.c.volume_id).group_by(volume_versions.c.volume_id)
     return scalars(connection, statement.having(func.count() > kept).order_by(volume_versions.c.volume_id).limit(limit))
@@ -220,9 +220,9 @@ def used_by(connection: Connection, job_ids: Iterable[str]) -> set[str]:
 _OPEN_JOB = exists().where(jobs.c.id == volume_uses.c.job_id, IS_OPEN)
 
 
-def bases_in_use(connection: Connection, volume_id: str) -> set[int]:
+def parents_in_use(connection: Connection, volume_id: str) -> set[int]:
     """The versions from which attempts of unfinished jobs started: their reports may still come."""
-    statement = select(volume_uses.c.base).where(volume_uses.c.volume_id == volume_id, _OPEN_JOB)
+    statement = select(volume_uses.c.parent).where(volume_uses.c.volume_id == volume_id, _OPEN_JOB)
     return set(connection.execute(statement).scalars())
 
 

@@ -111,9 +111,9 @@ async def prune(hub: Hub) -> None:
 
     def unit(tx: Tx) -> list[str]:
         places: list[str] = []
-        found = rows.crowded(tx.connection, kept=kept, limit=_BATCH)
+        found = rows.find_crowded(tx.connection, kept=kept, limit=_BATCH)
         for volume in rows.lock(tx, found).values() if found else ():
-            needed = {volume.head, *rows.bases_in_use(tx.connection, volume.id)}
+            needed = {volume.head, *rows.parents_in_use(tx.connection, volume.id)}
             surplus = rules.surplus(rows.facts(tx.connection, volume.id), kept=kept, needed=needed)
             places += rows.drop_versions(tx, volume.id, surplus)
         rows.drop_ended_uses(tx, limit=_BATCH * 10)
@@ -139,7 +139,7 @@ def get_version(connection: Connection, volume: VolumeRow, number: int) -> Versi
 def version_view(volume: VolumeRow, row: VersionRow) -> VolumeVersion:
     conflict = None
     if row.conflict_head is not None:
-        conflict = rules.conflict_sentence(number=row.number, base=row.base, head=row.conflict_head)
+        conflict = rules.conflict_sentence(number=row.number, parent=row.parent, head=row.conflict_head)
     job_id = None if row.attempt_id is None else job_id_of(row.attempt_id)
     is_head = row.number == volume.head
     return VolumeVersion.from_attributes(row, conflict=conflict, is_head=is_head, job_id=job_id)

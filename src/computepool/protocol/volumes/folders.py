@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 from computepool.core.errors import BadRequest, TooLarge
 from computepool.protocol.files import check_name
-from computepool.protocol.volumes.manifest import EMPTY, FILES_MAX, SIZE_MAX, ChunkPlace, Manifest, link_problem
+from computepool.protocol.volumes.manifest import EMPTY, FILES_MAX, SIZE_MAX, ChunkPlace, VolumeManifest, link_problem
 from computepool.protocol.volumes.packing import NewPack, PackWriter, cut, digest_of, open_file
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,10 +37,10 @@ class LeftOut:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class FolderContent:
     """What is in a folder: its manifest, the packs that are not yet stored, and what could not be kept."""
 
-    manifest: Manifest
+    manifest: VolumeManifest
     packs: list[NewPack]
     left_out: list[LeftOut]
 
@@ -60,7 +60,7 @@ class FolderReader:
 
     folder: Path
     spool: Path
-    base: Manifest = EMPTY
+    base: VolumeManifest = EMPTY
     files_max: int = FILES_MAX
     size_max: int = SIZE_MAX
     left_out: list[LeftOut] = field(default_factory=list)
@@ -74,10 +74,10 @@ class FolderReader:
         self._writer = PackWriter(self.spool)
         self._stored: dict[str, ChunkPlace] = {chunk[0]: chunk for chunk in self.base.chunks}
 
-    def read(self) -> Snapshot:
+    def read(self) -> FolderContent:
         """Raises TooLarge beyond the limits, BadRequest if files change while they are read, and OSError."""
         try:
-            with _opened(os.open(self.folder, _FOLDER)) as top:
+            with _descriptor(os.open(self.folder, _FOLDER)) as top:
                 self._read_folder(top)
                 used = self._reuse()
                 for digest, chunk in self._chunks.items():
@@ -86,7 +86,7 @@ class FolderReader:
             self._writer.finish()
         finally:
             self._writer.close()
-        return Snapshot(self._manifest(used), self._writer.done, self.left_out)
+        return FolderContent(self._manifest(used), self._writer.done, self.left_out)
 
     # ------------------------------------------------------------ walking
     def _read_folder(self, top: int) -> None:
@@ -191,7 +191,7 @@ class FolderReader:
         small = {pack for pack in used if sizes[pack] < _SMALL_BYTES}
         return used - small if len(small) > _SMALL_MAX else used
 
-    def _manifest(self, used: set[str]) -> Manifest:
+    def _manifest(self, used: set[str]) -> VolumeManifest:
         packs = [(digest, size) for digest, size in self.base.packs if digest in used]
         numbers = {digest: number for number, (digest, _) in enumerate(packs)}
         before = len(packs)
@@ -206,7 +206,7 @@ class FolderReader:
             else:
                 assert chunk.pack is not None
                 chunks.append((digest, numbers[chunk.pack], self._stored[digest][2], chunk.size))
-        return Manifest(
+        return VolumeManifest(
             packs=packs,
             chunks=chunks,
             folders=sorted(self._folders),
@@ -220,7 +220,7 @@ class FolderWriter:
     """Creates the files of a manifest in an empty folder: `begin`, `fill` once for each pack, `finish`. The manifest was
     checked when it was read."""
 
-    manifest: Manifest
+    manifest: VolumeManifest
     folder: Path
     _pieces: dict[int, dict[str, list[tuple[int, int]]]] | None = None
 
@@ -229,7 +229,7 @@ class FolderWriter:
         for path, _ in sorted(self.manifest.folders):
             os.mkdir(self.folder / path, 0o700)
         for path, _, numbers in self.manifest.files:
-            with _opened(os.open(self.folder / path, _NEW_FILE, 0o600)) as fd:
+            with _descriptor(os.open(self.folder / path, _NEW_FILE, 0o600)) as fd:
                 os.ftruncate(fd, self.manifest.size_of(numbers))
         for path, target in self.manifest.links:
             os.symlink(target, self.folder / path)
@@ -237,7 +237,7 @@ class FolderWriter:
     def fill(self, pack: int, source: int) -> None:
         """Write what is in this pack. `source`: a descriptor of it. Raises BadRequest if a chunk is not what it should be."""
         for path, pieces in self._by_pack().get(pack, {}).items():
-            with _opened(os.open(self.folder / path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
+            with _descriptor(os.open(self.folder / path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
                 for at, number in pieces:
                     digest, _, offset, size = self.manifest.chunks[number]
                     data = os.pread(source, size, offset)
@@ -271,8 +271,8 @@ def _read_again(top: int, digest: str, chunk: _Chunk) -> bytes:
     with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
         here = top
         for folder in folders:
-            here = stack.enter_context(_opened(os.open(folder, _FOLDER, dir_fd=here)))
-        fd = stack.enter_context(_opened(open_file(name, here)))
+            here = stack.enter_context(_descriptor(os.open(folder, _FOLDER, dir_fd=here)))
+        fd = stack.enter_context(_descriptor(open_file(name, here)))
         data = os.pread(fd, chunk.size, chunk.offset)
     if digest_of(data) != digest:
         raise BadRequest(f"{chunk.path!a} was changed while it was read.")
@@ -280,7 +280,7 @@ def _read_again(top: int, digest: str, chunk: _Chunk) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(fd: int) -> Iterator[int]:
+def _descriptor(fd: int) -> Iterator[int]:
     try:
         yield fd
     finally:

@@ -37,7 +37,7 @@ _ChunkSize = Annotated[int, Field(ge=1, le=CHUNK_MAX)]
 ChunkPlace: TypeAlias = tuple[Digest, _Number, _Number, _ChunkSize]
 
 
-class Manifest(Request):
+class VolumeManifest(Request):
     format: Literal[1] = 1
     packs: list[tuple[Digest, _Size]] = Field(default=[], max_length=PACKS_MAX)
     chunks: list[ChunkPlace] = Field(default=[], max_length=_CHUNKS_MAX)
@@ -64,13 +64,13 @@ class Manifest(Request):
         return self.model_dump_json(exclude_defaults=True).encode()
 
 
-EMPTY = Manifest()
+EMPTY = VolumeManifest()
 
 
-def read(body: bytes) -> Manifest:
+def read(body: bytes) -> VolumeManifest:
     """Raises BadRequest unless it is safe to create what it names in an empty folder."""
     try:
-        manifest = Manifest.model_validate_json(body)
+        manifest = VolumeManifest.model_validate_json(body)
         _check(manifest)
     except (ValidationError, ValueError) as error:
         reason = str(error).splitlines()[0] if not isinstance(error, ValidationError) else "it has wrong fields"
@@ -78,7 +78,7 @@ def read(body: bytes) -> Manifest:
     return manifest
 
 
-def _check(manifest: Manifest) -> None:
+def _check(manifest: VolumeManifest) -> None:
     for digest, pack, offset, size in manifest.chunks:
         if pack >= len(manifest.packs) or offset + size > manifest.packs[pack][1]:
             raise ValueError(f"the chunk {digest[:12]} is outside its pack")
@@ -91,7 +91,7 @@ def _check(manifest: Manifest) -> None:
     _check_paths(manifest)
 
 
-def _check_paths(manifest: Manifest) -> None:
+def _check_paths(manifest: VolumeManifest) -> None:
     """Each path once, each below listed folders: so nothing is ever created through a link."""
     folders = {path for path, _ in manifest.folders}
     paths = [*(path for path, _ in manifest.folders), *(path for path, _, _ in manifest.files)]

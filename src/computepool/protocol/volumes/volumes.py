@@ -99,7 +99,7 @@ class VolumeRequest(Request):
 
 
 class VersionRequest(VolumeContent):
-    base: VersionNumber  #: the version from which the change started
+    parent: VersionNumber  #: the version from which the change started
 
 
 class HeadRequest(Request):
@@ -111,7 +111,7 @@ class HeadRequest(Request):
 
 class VolumeVersion(Reply):
     number: int
-    base: int  #: the version it started from
+    parent: int  #: the version it started from
     conflict: str | None = None  #: a sentence, if the head had moved when it was published
     is_head: bool = False
     manifest: str

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from computepool.core.errors import BadRequest, Conflict, TooLarge
 from computepool.protocol.volumes import manifest, volumes as wire
 from computepool.protocol.volumes.folders import FolderReader, FolderWriter, LeftOut
-from computepool.protocol.volumes.manifest import EMPTY, MANIFEST_MAX, Manifest
+from computepool.protocol.volumes.manifest import EMPTY, MANIFEST_MAX, VolumeManifest
 from computepool.protocol.volumes.packing import NewPack
 from computepool.sdk.client.resource import Resource, validate
 from computepool.sdk.client.transport import Transport
@@ -85,7 +85,7 @@ class VolumeApi(Resource):
             f"{_path(name)}/versions",
             wire.PublishReply,
             wire.VersionRequest,
-            base=head,
+            parent=head,
             manifest=packs[-1].digest,
             content=taken.manifest.content(),
             packs=[digest for digest, _ in taken.manifest.packs],
@@ -131,7 +131,7 @@ class VolumeApi(Resource):
         """With all versions. Refused while unfinished jobs mount it."""
         self._transport.call("DELETE", _path(name))
 
-    def _manifest(self, version: wire.VolumeVersion) -> Manifest:
+    def _manifest(self, version: wire.VolumeVersion) -> VolumeManifest:
         return manifest.read(self._artifacts.get_bytes(version.manifest, max_bytes=MANIFEST_MAX))
 
 

@@ -24,7 +24,7 @@ def upgrade() -> None:
         "volume_versions",
         Column("volume_id", Text, ForeignKey("volumes.id"), primary_key=True),
         Column("number", BigInteger, primary_key=True),
-        Column("base", BigInteger, nullable=False),
+        Column("parent", BigInteger, nullable=False),
         Column("conflict_head", BigInteger),
         *(Column(name, Text, nullable=False) for name in ("manifest", "content", "packs")),
         *(Column(name, BigInteger, nullable=False) for name in ("size", "files", "created_at_ms")),
@@ -36,6 +36,6 @@ def upgrade() -> None:
         Column("job_id", Text, primary_key=True),
         Column("volume_id", Text, ForeignKey("volumes.id"), primary_key=True),
         Column("attempt_no", Integer, primary_key=True),
-        Column("base", BigInteger, nullable=False),
+        Column("parent", BigInteger, nullable=False),
     )
     op.create_index("ix_volume_uses_volume", "volume_uses", ["volume_id"])
