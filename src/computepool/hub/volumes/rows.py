@@ -69,8 +69,8 @@ def version_key(volume_id: str, number: int) -> str:
 def insert(tx: Tx, *, volume_id: str, account_id: str, name: str) -> bool:
     """False if the account has one of this name."""
     row = {"id": volume_id, "account_id": account_id, "name": name, "head": 0, "last": 0}
-    statement = dialect.insert_ignore(tx.connection, volumes)
-    return tx.connection.execute(statement, {**row, "created_at_ms": tx.now_ms}).rowcount == 1
+    statement = dialect.insert_ignore(tx.connection, volumes).returning(volumes.c.id)
+    return tx.connection.execute(statement, {**row, "created_at_ms": tx.now_ms}).first() is not None
 
 
 def get(connection: Connection, *, account_id: str, name: str) -> VolumeRow | None:

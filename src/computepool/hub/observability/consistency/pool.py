@@ -16,9 +16,10 @@ from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exis
 
 from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, may_become
+from computepool.core.retention import ReferenceRole
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.group_tables import checkpoints, expected_jobs
+from computepool.hub.db.group_tables import checkpoints, expected_jobs, volume_versions, volumes
 from computepool.hub.db.tables import (
     IS_OPEN,
     accounts,
@@ -405,3 +406,23 @@ def _over_the_limit(connection: Connection) -> list[str]:
             if total[row.number] > row.longest_ms:
                 found.append(str(row.id))
     return found
+
+
+# volumes
+
+
+@RULES.statement("the head of a volume is one of its versions")
+def missing_heads() -> Select[Any]:
+    version = exists().where(volume_versions.c.volume_id == volumes.c.id, volume_versions.c.number == volumes.c.head)
+    return select(volumes.c.id).where(volumes.c.head != 0, or_(~version, volumes.c.head > volumes.c.last))
+
+
+@RULES.statement("a version of a volume keeps its manifest")
+def lost_manifests() -> Select[Any]:
+    key = volume_versions.c.volume_id + "." + cast(volume_versions.c.number, Text)
+    kept = exists().where(
+        artifact_refs.c.digest == volume_versions.c.manifest,
+        artifact_refs.c.role == ReferenceRole.VOLUME.value,
+        artifact_refs.c.name == key,
+    )
+    return select(key).where(~kept)
