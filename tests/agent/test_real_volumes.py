@@ -32,7 +32,6 @@ def _shell(client: Pool, command: str, *, mount: str = "data:/data") -> str:
     return client.command(["sh", "-c", command], volumes=mount).output
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("level", ["process", "namespace"])
 def test_a_volume_outlives_its_jobs(real: RealPool, tmp_path: Path, level: str) -> None:
     real.start_agent(sandbox=level)
@@ -102,3 +101,35 @@ def _wait_and_write(marks: str, text: str) -> None:
 
 
 _wait_and_write.__module__ = "__main__"
+
+
+def test_an_agent_that_is_killed_publishes_nothing_and_the_next_attempt_once(real: RealPool, tmp_path: Path) -> None:
+    agent = real.start_agent()
+    client, marks = real.client(), real.shared_folder("marks")
+    client.volumes.create("data")
+    future = client.submit(_write_and_wait, str(marks), volumes="data:/data", retries=0)
+    wait_until(lambda: len(list(marks.iterdir())) == 1, 60, "it wrote")
+    agent.kill()
+    (marks / "go").touch()
+    agent.start()
+    future.result(120)
+    [version] = client.volumes.versions("data")
+    assert (version.number, version.parent, version.is_head) == (1, 0, True)
+    client.volumes.get("data", tmp_path / "out")
+    assert (tmp_path / "out" / "text").read_text() == "written\n", "the first attempt left nothing"
+    assert real.broken_rules() == []
+
+
+def _write_and_wait(marks: str) -> None:
+    import os
+    import time
+
+    with open(os.environ["COMPUTEPOOL_VOLUME_DATA"] + "/text", "a") as file:
+        file.write("written\n")
+    with open(f"{marks}/wrote", "a"):
+        end = time.monotonic() + 60
+    while not os.path.exists(f"{marks}/go") and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+_write_and_wait.__module__ = "__main__"

@@ -18,7 +18,7 @@ READS = {"volumes": [{"volume": "data", "path": "/data", "read_only": True}]}
 async def sent(client: httpx2.AsyncClient, text: str, *, also: tuple[str, ...] = ()) -> dict[str, Any]:
     """A version whose only new pack is this text. `also`: packs of earlier versions that it keeps."""
     pack = await upload(client, f"pack {text}".encode(), name="volume")
-    listed = await upload(client, f"manifest {text} {also}".encode(), name="volume")
+    listed = await upload(client, f"manifest {text} {(pack, *also)}".encode(), name="volume")
     content = hashlib.sha256(text.encode()).hexdigest()
     return {"manifest": listed, "content": content, "packs": [pack, *also], "size": len(text), "files": 1}
 

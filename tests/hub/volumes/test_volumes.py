@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -240,6 +243,80 @@ async def test_versions_outlive_everything_else_that_is_stored(hub: HubDouble, s
     assert (await sam.get(path)).status_code == 200
 
 
+@dataclass
+class Story:
+    """One random history of a volume, its jobs, and what the hub deletes."""
+
+    hub: HubDouble
+    sam: httpx2.AsyncClient
+    node: NodeDouble
+    chosen: random.Random
+    held: list[str] = field(default_factory=list)  #: attempts that run
+    step: int = 0
+
+    async def versions(self) -> list[dict[str, Any]]:
+        return list((await self.sam.get("/volumes/data/versions")).json()["versions"])
+
+    async def put(self, numbers: list[int], head: int) -> None:
+        packs = await packs_of(self.sam, self.chosen.choice([0, *numbers]))
+        kept = tuple(self.chosen.sample(packs, k=min(len(packs), 2)))
+        await put(self.sam, f"put {self.step}", parent=self.chosen.choice([head, *numbers]), also=kept)
+
+    async def start(self, _numbers: list[int], _head: int) -> None:
+        if len(self.held) < 3:
+            await submit(self.sam, spec=MOUNTS)
+            self.held += [grant.attempt_id for grant in await self.node.take()]
+            await opened(self.node, self.held[-1])
+
+    async def end(self, _numbers: list[int], _head: int) -> None:
+        if self.held:
+            attempt_id = self.held.pop(0)
+            await self.node.report(attempt_id, volumes=await change(self.node, f"job {self.step}"))
+
+    async def roll(self, numbers: list[int], head: int) -> None:
+        if numbers:
+            await self.sam.post("/volumes/data/head", json={"version": self.chosen.choice(numbers), "expected": head})
+
+    async def prune(self, _numbers: list[int], _head: int) -> None:
+        await volumes.prune(self.hub.hub)
+
+    async def collect(self, _numbers: list[int], _head: int) -> None:
+        await garbage_collection.collect(self.hub.hub)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
+async def test_no_collection_takes_what_a_version_needs(
+    hub: HubDouble, sam: httpx2.AsyncClient, node: NodeDouble, seed: int
+) -> None:
+    """Versions that share packs, jobs between, conflicts, going back, pruning and collection, in any order."""
+    story = Story(hub, sam, node, random.Random(seed))
+    actions = (story.put, story.put, story.start, story.end, story.roll, story.prune, story.collect)
+    for story.step in range(40):
+        known = await story.versions()
+        head = next((one["number"] for one in known if one["is_head"]), 0)
+        action = story.chosen.choice(actions)
+        await action([one["number"] for one in known], head)
+        for one in await story.versions():
+            for digest in (one["manifest"], *await packs_of(sam, one["number"])):
+                found = await sam.head(f"/artifacts/{digest}")
+                assert found.status_code == 200, (story.step, action.__name__)
+    while story.held:
+        await story.end([], 0)
+    await story.prune([], 0)
+    assert len(await story.versions()) <= 7
+    assert (await sam.delete("/volumes/data")).status_code == 204
+    assert (await sam.get("/storage")).json()["artifacts"] == 0
+
+
+async def packs_of(sam: httpx2.AsyncClient, number: int) -> list[str]:
+    """The packs of a version, as the manifest names them in these tests."""
+    if number == 0:
+        return []
+    found = (await sam.get(f"/volumes/data/versions/{number}")).json()
+    text = (await sam.get(f"/artifacts/{found['manifest']}")).text
+    return re.findall("[0-9a-f]{64}", text)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -301,6 +378,15 @@ async def test_what_cannot_be_combined_is_refused(sam: httpx2.AsyncClient, field
     spec = {"kind": "command", "name": "x", "argv": ["true"], **MOUNTS, **rest.pop("spec", {})}
     assert (await sam.post("/jobs", json={"spec": spec, **rest})).status_code in (400, 422)
     assert (await sam.delete("/volumes/data")).status_code == 204, "nothing was left behind"
+
+
+async def test_a_job_of_a_job_mounts_nothing(sam: httpx2.AsyncClient, node: NodeDouble) -> None:
+    """A program on another's machine could otherwise read any volume of the account by its name."""
+    await submit(sam, spec={"children": 1})
+    [grant] = await node.take()
+    request = {"spec": {"kind": "command", "name": "x", "argv": ["true"], **READS}}
+    answer = await node.client.post(f"/attempts/{grant.attempt_id}/jobs", json={"seq": 1, "request": request})
+    assert (answer.status_code, "cannot mount volumes" in answer.json()["detail"]) == (422, True)
 
 
 async def test_jobs_with_volumes_are_not_verified(sam: httpx2.AsyncClient) -> None:

@@ -32,7 +32,7 @@ from computepool.protocol.volumes.manifest import EMPTY, MANIFEST_MAX, VolumeMan
 from computepool.protocol.volumes.packing import NewPack
 from computepool.protocol.volumes.volumes import OpenedVolume, VolumeChange
 
-#: In the work folder: the volumes, by name.
+#: In the work folder: the volumes, by attempt and name.
 FOLDER = ".volumes"
 _UPLOAD_NAME = "volume"
 #: A line in the job's log after so many packs.
@@ -60,12 +60,14 @@ class VolumeKeeper:
             raise StagingFailed(f"cannot open the job's volumes: {error.detail}") from error
         found = {volume.volume: volume for volume in opened.volumes}
         self._check_room(opened.volumes, disk_mb=attempt.spec.limits.disk_mb)
-        (workdir / FOLDER).mkdir(mode=0o755)
+        # Of this attempt alone: after a cancellation a thread may still write there, and the work folder may be used again.
+        parent = workdir / FOLDER / attempt.id
+        parent.mkdir(mode=0o755, parents=True)
         staged = []
         for mount in mounts:
             if mount.volume not in found:
                 raise StagingFailed(f"the hub did not say what is in the volume {mount.volume}")
-            folder = workdir / FOLDER / mount.volume
+            folder = parent / mount.volume
             try:
                 base = await self._create(attempt, found[mount.volume], folder)
             except ComputePoolError as error:
@@ -138,7 +140,8 @@ class VolumeKeeper:
     async def _save_one(self, attempt: Attempt, volume: StagedVolume) -> VolumeChange | None:
         spool = Path(tempfile.mkdtemp(prefix="volume-", dir=self.spool))
         try:
-            taken = await asyncio.to_thread(_read, volume, spool)
+            size_max = min(volume.limits.size_max, attempt.spec.limits.disk_mb * MIB)
+            taken = await asyncio.to_thread(_read, volume, spool, size_max=size_max)
             for left_out in taken.left_out:
                 line = f"[volume {volume.mount.volume}: not kept: {left_out.path}: {left_out.reason}]\n"
                 self.logs.write(attempt, STDERR, line.encode())
@@ -172,10 +175,10 @@ class VolumeKeeper:
         await self.cache.adopt(pack.path, pack.digest)
 
 
-def _read(volume: StagedVolume, spool: Path) -> FolderContent:
-    limits = volume.limits
+def _read(volume: StagedVolume, spool: Path, *, size_max: int) -> FolderContent:
+    """A sparse file is longer than the space it takes, so the disk limit is checked here, too."""
     reader = FolderReader(
-        folder=volume.folder, spool=spool, base=volume.base, files_max=limits.files_max, size_max=limits.size_max
+        folder=volume.folder, spool=spool, base=volume.base, files_max=volume.limits.files_max, size_max=size_max
     )
     return reader.read()
 
