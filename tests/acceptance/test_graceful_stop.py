@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.protocol.jobs.jobs import AttemptView, JobView
+from computepool.protocol.jobs.views import AttemptView, JobView
 from computepool.testing.processes import AgentProcess, RealPool
 from computepool.testing.waiting import wait_until
 from tests.faults.conftest import MakePool

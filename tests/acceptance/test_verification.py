@@ -7,7 +7,7 @@ import os
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState
-from computepool.protocol.jobs.jobs import JobDetail
+from computepool.protocol.jobs.views import JobDetail
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool
 from tests.faults.conftest import MakePool

@@ -20,7 +20,8 @@ from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes.nodes import Grant, NextReply, Profile
+from computepool.protocol.nodes.nodes import Grant, NextReply
+from computepool.protocol.nodes.profile import Profile
 from computepool.protocol.tokens import (
     JOB_TYPE,
     NODE_TYPE,

@@ -26,7 +26,8 @@ from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.plaintext import is_plain
 from computepool.protocol.accounts import Problem
 from computepool.protocol.jobs.groups import GroupRequest
-from computepool.protocol.jobs.jobs import Item, JobResult
+from computepool.protocol.jobs.jobs import Item
+from computepool.protocol.jobs.views import JobResult
 from computepool.protocol.nodes.nodes import NextRequest
 from computepool.protocol.plain_log import PlainFormatter
 from computepool.protocol.values import values

@@ -53,6 +53,12 @@ def test_every_command_has_examples_and_json(path: str, command: Any) -> None:
                if "--" in "".join(parameter.opts) and not getattr(parameter, "hidden", False))  # fmt: skip
 
 
+@pytest.mark.parametrize("group", ["", "jobs", "group", "node", "nodes", "market"])
+def test_no_line_in_a_list_of_commands_is_cut(run: Run, group: str) -> None:
+    listed = run(*group.split(), "--help").out.partition("Commands:")[2]
+    assert "..." not in listed
+
+
 def test_the_version_and_the_usage_are_printed(run: Run) -> None:
     assert run("--version").out.strip() == "0.1.0"
     bare = run()

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from computepool.cli.local.children import Child
+from computepool.cli.local.children import _LOG_KEPT_BYTES, Child, _open_log
 from computepool.cli.local.host import MESH_SETTINGS, HostConfig, _address, _host_name, _merge
 from computepool.cli.local.local_pool import LocalPool, sign_in
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
@@ -266,6 +266,26 @@ def test_a_key_is_stored_only_if_the_hub_accepts_it(
     with pytest.raises(ComputePoolError, match="the hub is gone"):
         sign_in(machine, hub.url, "cp_of_the_loser")
     assert load_config() == before
+
+
+def test_only_its_owner_reads_the_log_of_a_child(tmp_path: Path) -> None:
+    log = tmp_path / "hub.log"
+    log.touch(mode=0o644)
+    with _open_log(log) as sink:
+        sink.write(b"x" * 100)
+    assert log.stat().st_mode & 0o777 == 0o600
+    with _open_log(log) as sink:
+        assert sink.seek(0, os.SEEK_END) == 100
+
+
+def test_a_long_log_begins_anew(tmp_path: Path) -> None:
+    log = tmp_path / "hub.log"
+    with log.open("wb") as sink:
+        sink.truncate(_LOG_KEPT_BYTES)
+    with _open_log(log) as sink:
+        assert sink.seek(0, os.SEEK_END) == 0
+        sink.write(b"new")
+    assert log.read_bytes() == b"new"
 
 
 @pytest.mark.soak

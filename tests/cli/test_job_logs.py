@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.protocol.jobs.jobs import LogChunk
+from computepool.protocol.jobs.views import LogChunk
 from tests.cli.conftest import Run
 from tests.cli.test_commands import pool_process
 from tests.sdk.fake_hub import FakeHub

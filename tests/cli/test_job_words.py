@@ -12,7 +12,8 @@ from computepool.cli.job import follow, submit
 from computepool.cli.job.jobs import print_why
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.money.money import CREDIT
-from computepool.protocol.jobs.jobs import CorrectedResult, GateView, JobDetail, WhyView
+from computepool.protocol.jobs.explanations import GateView, WhyView
+from computepool.protocol.jobs.views import CorrectedResult, JobDetail
 from computepool.protocol.money.credits import Estimate, QuoteView
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub

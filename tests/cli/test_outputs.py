@@ -12,7 +12,7 @@ import pytest
 
 from computepool.cli.job import follow
 from computepool.cli.options import open_pool
-from computepool.protocol.jobs.jobs import LogChunk, OutputFile
+from computepool.protocol.jobs.views import LogChunk, OutputFile
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 

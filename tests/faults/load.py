@@ -15,7 +15,8 @@ from sqlalchemy import Row
 from computepool.core.jobs.lifecycle import TERMINAL, JobKind, JobState
 from computepool.hub.observability.consistency import pool as consistency
 from computepool.protocol.jobs.groups import ResultPage
-from computepool.protocol.jobs.jobs import Item, JobSpec, JobView, Needs
+from computepool.protocol.jobs.jobs import Item, JobSpec, Needs
+from computepool.protocol.jobs.views import JobView
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import HubProcess
 from computepool.testing.waiting import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, JobState
-from computepool.protocol.jobs.jobs import JobDetail
+from computepool.protocol.jobs.views import JobDetail
 from computepool.protocol.sealing import OUTPUT, About
 from computepool.sdk.files import sealing
 from computepool.sdk.jobs.futures import JobFuture

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.protocol.jobs.jobs import AttemptView
+from computepool.protocol.jobs.views import AttemptView
 from computepool.sdk.errors import JobFailed
 from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.pool import Pool

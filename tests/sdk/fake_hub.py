@@ -25,19 +25,10 @@ from computepool.core.jobs.lifecycle import TERMINAL, JobKind, JobState, Reason
 from computepool.protocol.accounts import AccountView, HubInfo, Problem, SignInReply, SignInRequest
 from computepool.protocol.artifacts import ArtifactPage, ArtifactView, UploadState
 from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.explanations import WhyView
 from computepool.protocol.jobs.groups import GroupRequest, GroupView
-from computepool.protocol.jobs.jobs import (
-    RESULT_INLINE_MAX,
-    JobDetail,
-    JobPage,
-    JobResult,
-    JobView,
-    LogChunk,
-    LogPage,
-    SubmitReply,
-    SubmitRequest,
-    WhyView,
-)
+from computepool.protocol.jobs.jobs import RESULT_INLINE_MAX, SubmitReply, SubmitRequest
+from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogChunk, LogPage
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 from computepool.protocol.nodes.nodes import NodePage
 from computepool.protocol.references import Reference, ReferenceKind

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.protocol.jobs.jobs import JobDetail
+from computepool.protocol.jobs.views import JobDetail
 from computepool.sdk.pool import Pool
 from computepool.testing.waiting import wait_until
 from tests.web.browsing import ROOT, axe, settled

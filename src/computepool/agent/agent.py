@@ -56,7 +56,7 @@ from computepool.core.errors import ComputePoolError
 from computepool.core.fleet.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
 from computepool.core.network import parse_networks
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 
 _log = logging.getLogger(__name__)
 #: Short, because the owner waits at a terminal.

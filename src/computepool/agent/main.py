@@ -33,7 +33,7 @@ from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
 from computepool.protocol import plain_log
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 
 _log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from typer.models import CommandInfo, TyperInfo
 
 from computepool.cli.options import takes_json
 
+_SENTENCE_END = re.compile(r"(?<=\.)\s|\n\n")
 #: Before a paragraph whose lines after the first are indented.
 _EXAMPLES = re.compile(r"\n\n(?=\S.*\n )")
 
@@ -37,7 +38,9 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands.update({name: TyperCommand(name, help=line) for name, (_, line) in self.elsewhere.items()})
+        self.commands.update(
+            {name: TyperCommand(name, help=line, short_help=line) for name, (_, line) in self.elsewhere.items()}
+        )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _convert_late(self, ctx)
@@ -78,9 +81,12 @@ def _prepare_group(group: typer.Typer) -> None:
 
 
 def _prepare(info: CommandInfo | TyperInfo) -> None:
-    """Add --json, and keep the lines of examples in the help: the control character tells click not to wrap them."""
+    """Add --json, keep the lines of examples in the help (the control character tells click not to wrap them), and list the
+    command by its whole first sentence, which click would cut."""
     if info.callback is not None:
-        info.help = _EXAMPLES.sub("\n\n\b\n", inspect.getdoc(info.callback) or "")
+        text = inspect.getdoc(info.callback) or ""
+        info.help = _EXAMPLES.sub("\n\n\b\n", text)
+        info.short_help = _SENTENCE_END.split(text, maxsplit=1)[0].replace("\n", " ")
         info.callback = takes_json(info.callback)
 
 

@@ -27,7 +27,7 @@ from computepool.core.plaintext import printable
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import Problem
-    from computepool.protocol.jobs.jobs import JobResult
+    from computepool.protocol.jobs.views import JobResult
 
 
 class HubUnreachable(Unavailable):

@@ -13,7 +13,7 @@ from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 from computepool.testing.node import PROFILE
 
 LEASE_MS = 60_000

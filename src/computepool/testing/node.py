@@ -14,7 +14,8 @@ from computepool.protocol.base import PROTOCOL
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.jobs.checkpoints import CheckpointReport
 from computepool.protocol.nodes.hardware import HardwareReport
-from computepool.protocol.nodes.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
+from computepool.protocol.nodes.nodes import CompleteRequest, Grant, NextReply, Report, signed_text
+from computepool.protocol.nodes.profile import Profile
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 
 PROFILE = {

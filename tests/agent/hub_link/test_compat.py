@@ -19,13 +19,12 @@ from computepool.protocol.nodes.nodes import (
     CompleteRequest,
     LoadModel,
     NextRequest,
-    Profile,
     RegisterRequest,
     Report,
     RunningAttempt,
-    StatedPlace,
     signed_text,
 )
+from computepool.protocol.nodes.profile import Profile, StatedPlace
 from computepool.protocol.tokens import b64, public_text
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import CODE, FakeHub, command, function, payload, script, until

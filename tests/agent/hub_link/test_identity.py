@@ -15,7 +15,7 @@ from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.core.errors import BadRequest, Conflict, Unavailable
 from computepool.core.isolation import Level
-from computepool.protocol.nodes.nodes import Profile, StatedPlace
+from computepool.protocol.nodes.profile import Profile, StatedPlace
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import CODE, KID, OWNER, FakeHub
 

@@ -15,7 +15,7 @@ from computepool.core.trust.hardware import Scores, Standing, Truth, decide
 from computepool.core.trust.relative_speed import RelativeSpeed
 from computepool.hub.nodes import nodes
 from computepool.hub.trust import hardware, hardware_rows
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

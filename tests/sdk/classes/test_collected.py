@@ -16,7 +16,7 @@ from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol import sealing
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary, ItemPage, LocationView
-from computepool.protocol.jobs.jobs import JobResult, OutputFile
+from computepool.protocol.jobs.views import JobResult, OutputFile
 from computepool.protocol.sealing import OUTPUT, RESULT, About
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector

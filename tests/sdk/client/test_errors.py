@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from computepool import JobFailed, Pool
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.protocol.jobs.jobs import JobResult
+from computepool.protocol.jobs.views import JobResult
 from computepool.sdk.errors import ResultUnreadable, job_error, raised_error
 from computepool.sdk.jobs.outcome import read_value
 

@@ -18,7 +18,8 @@ import pytest
 from computepool import Pool
 from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.protocol.jobs.jobs import JobResult, JobSpec
+from computepool.protocol.jobs.jobs import JobSpec
+from computepool.protocol.jobs.views import JobResult
 from computepool.sdk.code import dependencies
 from computepool.sdk.code.functions import pickle_function
 from computepool.sdk.errors import job_error

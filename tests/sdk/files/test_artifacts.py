@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from computepool import HubUnreachable, Pool, connect
-from computepool.protocol.jobs.jobs import InputFile, JobResult
+from computepool.protocol.jobs.jobs import InputFile
+from computepool.protocol.jobs.views import JobResult
 from computepool.sdk import BadRequest, ChecksumMismatch, NotFound, ResultUnreadable, TooLarge
 from computepool.sdk.files import artifacts
 from computepool.sdk.jobs.outcome import JobOutcome

@@ -22,7 +22,7 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs.jobs import JobResult
+from computepool.protocol.jobs.views import JobResult
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX
 from computepool.protocol.sealing import CHUNK, ERROR, HEADER, MAGIC, OUTPUT, RESULT, TAG, About, SealError, log_about
 from computepool.sdk import connect

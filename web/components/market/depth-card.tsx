@@ -52,10 +52,10 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
       <div className="grid gap-3">
         <ul className="flex flex-wrap gap-x-5 gap-y-1 text-sm">
           <li className="flex items-center gap-2">
-            <span aria-hidden="true" className="w-4 border-series-3 border-t-2" /> offered
+            <span aria-hidden="true" className="w-4 border-series-3 border-t-2" /> supply
           </li>
           <li className="flex items-center gap-2">
-            <span aria-hidden="true" className="w-4 border-series-2 border-t-2 border-dashed" /> wanted
+            <span aria-hidden="true" className="w-4 border-series-2 border-t-2 border-dashed" /> demand
           </li>
           <li className="flex items-center gap-2">
             <span aria-hidden="true" className="h-4 border-ink border-l-2" /> spot {credits(zone.spot)}
@@ -108,9 +108,9 @@ function Steps({ zone, scale, offer, want }: StepsProps) {
 
 function Levels({ zone }: { zone: ZoneMarket }) {
   const rows = [
-    ...zone.floors.map((level) => ({ side: "offered", price: `from ${credits(level.price)}`, units: level.units })),
+    ...zone.floors.map((level) => ({ side: "supply", price: `from ${credits(level.price)}`, units: level.units })),
     ...zone.ceilings.map((level) => ({
-      side: "wanted",
+      side: "demand",
       price: level.price === null ? "at any price" : `up to ${credits(level.price)}`,
       units: level.units,
     })),

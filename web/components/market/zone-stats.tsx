@@ -21,8 +21,8 @@ export function ZoneStats({ zone }: { zone: ZoneMarket | undefined }) {
           hint: `${credits(zone?.low ?? 0)} to ${credits(zone?.high ?? 0)}`,
         },
         { name: "Demand ÷ supply", value: zone && ppm(zone.utilisation_ppm), hint: pluralize(zone?.nodes ?? 0, "node") },
-        { name: "Offered", value: zone && units(zone.capacity), hint: "units, free and busy" },
-        { name: "Wanted", value: zone && units(zone.demand), hint: "units, busy and waiting" },
+        { name: "Supply", value: zone && units(zone.capacity), hint: "units, free and busy" },
+        { name: "Demand", value: zone && units(zone.demand), hint: "units, busy and waiting" },
       ]}
     />
   );

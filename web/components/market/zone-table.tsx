@@ -69,8 +69,8 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       cell: (row) => ppm(row.utilisation_ppm),
     },
     {
-      key: "offered",
-      title: "Offered",
+      key: "supply",
+      title: "Supply",
       width: "6.5rem",
       right: true,
       from: "md",
@@ -78,8 +78,8 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       cell: (row) => units(row.capacity),
     },
     {
-      key: "wanted",
-      title: "Wanted",
+      key: "demand",
+      title: "Demand",
       width: "6.5rem",
       right: true,
       from: "lg",

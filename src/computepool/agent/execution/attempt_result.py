@@ -13,7 +13,7 @@ from typing import ClassVar
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs.jobs import Usage
+from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import LoadModel, OutputRef, Report
 from computepool.protocol.volumes.volumes import VolumeChange
 

@@ -22,7 +22,7 @@ from computepool.agent.sandbox.scratch import OPEN_FOLDER, open_descriptor
 from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import Call
 from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
-from computepool.protocol.jobs.jobs import Usage
+from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import Seal, public_bytes
 from computepool.protocol.volumes.manifest import VolumeManifest

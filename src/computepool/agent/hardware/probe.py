@@ -17,7 +17,7 @@ from computepool.agent.config import MIB, AgentConfig
 from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.hardware.gpus import DetectedCard, find_cards
 from computepool.core.isolation import Level
-from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
+from computepool.protocol.nodes.profile import GpuModel, Profile, StatedPlace
 
 CGROUPS = Path("/sys/fs/cgroup")
 #: The rest is for the owner's programs, the agent and the page cache.

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from computepool.core.errors import BadRequest
 from computepool.protocol.base import PROTOCOL
-from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterRequest
+from computepool.protocol.nodes.nodes import RegisterReply, RegisterRequest
+from computepool.protocol.nodes.profile import Profile
 from computepool.protocol.tokens import b64, public_key, public_text, unb64
 
 #: A placeholder until `Identity.signed`.

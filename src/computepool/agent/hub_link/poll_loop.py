@@ -29,7 +29,8 @@ from computepool.core.backoff import double
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, NextReply, NextRequest, Profile
+from computepool.protocol.nodes.nodes import HOLDING_MAX, NextReply, NextRequest
+from computepool.protocol.nodes.profile import MESH_FIELD, Profile
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from computepool.core.plaintext import printable
 from computepool.core.resources import NodeState
 from computepool.core.words import cores, memory_size, pluralize, short_account
 from computepool.protocol.money.market import OwnNodeView
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 from computepool.protocol.plain_log import PlainFormatter
 
 LOG = "agent.log"

@@ -33,7 +33,7 @@ from computepool.agent.sandbox.runtime.tree import LEFT_OUT, SITE, open_to_all
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.pythons import any_version, newest_last
 from computepool.protocol.jobs.requirements import minor_versions
-from computepool.protocol.nodes.nodes import PYTHONS_MAX
+from computepool.protocol.nodes.profile import PYTHONS_MAX
 
 _log = logging.getLogger(__name__)
 

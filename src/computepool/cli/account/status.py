@@ -10,7 +10,7 @@ from computepool.core.money.money import format_credits
 from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import JobView
+    from computepool.protocol.jobs.views import JobView
     from computepool.protocol.money.credits import CreditsView
 
 _SHOWN_MAX = 10

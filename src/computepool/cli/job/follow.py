@@ -21,7 +21,7 @@ from computepool.sdk.jobs.outcome import fetch
 from computepool.sdk.resources.jobs import incomplete_output
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import JobDetail, JobResult, JobView, LogChunk, OutputFile
+    from computepool.protocol.jobs.views import JobDetail, JobResult, JobView, LogChunk, OutputFile
     from computepool.sdk import Pool
 
 #: How long a log poll waits, and thus the maximum age of the state on the screen.

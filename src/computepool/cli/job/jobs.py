@@ -21,7 +21,8 @@ from computepool.sdk.clock import now_ms
 from computepool.sdk.errors import job_error
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import CheckpointView, CorrectedResult, JobDetail, Usage, WhyView
+    from computepool.protocol.jobs.explanations import WhyView
+    from computepool.protocol.jobs.views import CheckpointView, CorrectedResult, JobDetail, Usage
 
 #: Prefix of the node's own files in a checkpoint.
 _NODE_FILES = ".computepool-"

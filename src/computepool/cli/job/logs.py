@@ -12,7 +12,7 @@ from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.resources.jobs import incomplete_output
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import JobDetail, LogPage
+    from computepool.protocol.jobs.views import JobDetail, LogPage
     from computepool.sdk import Pool
 
 

@@ -10,7 +10,7 @@ from computepool.cli.options import Limit, accepts, open_pool, requirements
 from computepool.core.words import pluralize
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import NodeVerdictView
+    from computepool.protocol.jobs.explanations import NodeVerdictView
     from computepool.protocol.jobs.queueing import LoadView, QueueRow, QueueView
     from computepool.sdk import JobOptions
 

@@ -21,7 +21,8 @@ from computepool.core.money.money import format_credits, free_or_reserved, round
 from computepool.sdk.errors import missing_module_hint, missing_package
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import JobDetail, JobSpec, SubmitReply
+    from computepool.protocol.jobs.jobs import JobSpec, SubmitReply
+    from computepool.protocol.jobs.views import JobDetail
     from computepool.protocol.money.credits import QuoteView
     from computepool.sdk import JobOptions, Pool, Submitter
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 PARENT_ENV = "COMPUTEPOOL_PARENT_FD"
 #: How long a child may take to stop before it is killed. Most take a second; a node lets its jobs save first.
@@ -37,9 +38,8 @@ class Child:
         self.name = name
         self.log = log
         watched, self._lifeline = os.pipe()
-        mode = "ab" if log.exists() and log.stat().st_size < _LOG_KEPT_BYTES else "wb"
-        self._log_start = log.stat().st_size if mode == "ab" else 0  #: before it is the output of earlier starts
-        with log.open(mode) as sink:
+        with _open_log(log) as sink:
+            self._log_start = sink.seek(0, os.SEEK_END)  #: before it is the output of earlier starts
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "computepool.cli", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -78,6 +78,16 @@ class Child:
             log.seek(self._log_start)
             return "\n".join(log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
         return ""
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """At its end, and readable for its owner only: it names accounts and jobs. A log that has become long begins anew."""
+    log = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")  # noqa: SIM115
+    os.fchmod(log.fileno(), 0o600)
+    if log.seek(0, os.SEEK_END) >= _LOG_KEPT_BYTES:
+        log.truncate(0)
+        log.seek(0)
+    return log
 
 
 def watch_parent() -> None:

@@ -24,7 +24,7 @@ from computepool.hub.nodes import group_homes, rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.hub.settlement import follow_ups
 from computepool.protocol.jobs.groups import GroupPage, GroupRequest, GroupView, ResultPage
-from computepool.protocol.jobs.jobs import JobResult
+from computepool.protocol.jobs.views import JobResult
 
 #: Kinds of groups that people create on purpose; an SDK client's own session is listed only on request.
 SHOWN = ("group", "map", "slices")

@@ -25,7 +25,8 @@ from computepool.hub.lookup import name_rows
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
-from computepool.protocol.jobs.jobs import CorrectedResult, JobDetail, JobPage, JobResult, JobSpec, JobView, OutputFile
+from computepool.protocol.jobs.jobs import JobSpec
+from computepool.protocol.jobs.views import CorrectedResult, JobDetail, JobPage, JobResult, JobView, OutputFile
 
 #: Rows that one query reads at most, and one request: a search that finds little stops there and returns a cursor.
 _WINDOW = 20_000

@@ -37,21 +37,11 @@ from computepool.hub.scheduling import explanations, queue_view
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import resubmit, submit as submission
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
+from computepool.protocol.jobs.explanations import PreviewRequest, PreviewView, WhyView
 from computepool.protocol.jobs.filters import JobFilter
-from computepool.protocol.jobs.jobs import (
-    JobDetail,
-    JobPage,
-    JobResult,
-    JobView,
-    LogPage,
-    PreviewRequest,
-    PreviewView,
-    ResubmitRequest,
-    SubmitReply,
-    SubmitRequest,
-    WhyView,
-)
+from computepool.protocol.jobs.jobs import ResubmitRequest, SubmitReply, SubmitRequest
 from computepool.protocol.jobs.queueing import QueueView
+from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogPage
 
 router = guarded_router(tags=["jobs"])
 _SAME_TERMS = ResubmitRequest()

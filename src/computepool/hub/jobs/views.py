@@ -18,7 +18,7 @@ from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.protocol.accounts import EventView
-from computepool.protocol.jobs.jobs import AttemptView, JobResult, JobView, OutputFile, Usage
+from computepool.protocol.jobs.views import AttemptView, JobResult, JobView, OutputFile, Usage
 
 _SENTENCES: dict[Reason, str] = {
     Reason.SUBMITTED: "waiting for a node",

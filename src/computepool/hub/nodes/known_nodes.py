@@ -21,7 +21,7 @@ from computepool.hub.nodes.owner import owner_rules
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Question
 from computepool.hub.trust import reputation_rows
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

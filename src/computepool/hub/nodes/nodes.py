@@ -25,7 +25,8 @@ from computepool.hub.nodes import node_status, rows as node_rows, uptime
 from computepool.hub.nodes.owner import owner_rules, price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import hardware, hardware_messages, hardware_rows, reputation, reputation_rows
-from computepool.protocol.nodes.nodes import NodeView, NodeWhyRow, NodeWhyView, Profile
+from computepool.protocol.nodes.nodes import NodeView, NodeWhyRow, NodeWhyView
+from computepool.protocol.nodes.profile import Profile
 
 _AT_WORK = {NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE, NodeStatus.WORKING, NodeStatus.READY}
 _RESTING = set(NodeStatus) - _AT_WORK

@@ -34,7 +34,8 @@ from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.grants import grant_of
 from computepool.hub.settlement import after_commit, follow_ups
 from computepool.hub.trust import hardware, hardware_rows, reputation, reputation_rows
-from computepool.protocol.nodes.nodes import NextRequest, Profile
+from computepool.protocol.nodes.nodes import NextRequest
+from computepool.protocol.nodes.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

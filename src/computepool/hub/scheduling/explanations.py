@@ -17,17 +17,17 @@ from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import jobs, rows as job_rows, views
 from computepool.hub.nodes import group_homes, hosts, rows as node_rows
-from computepool.protocol.jobs.jobs import (
+from computepool.protocol.jobs.explanations import (
     ChangeView,
     GateView,
-    JobDetail,
     NodeVerdictView,
     PreviewRequest,
     PreviewView,
     WhyView,
-    requirements_of,
 )
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.jobs.jobs import requirements_of
+from computepool.protocol.jobs.views import JobDetail
+from computepool.protocol.nodes.profile import Profile
 
 _KINDS_MAX = 5  #: of jobs that are explained for one list, because each explanation reads every node
 _AWAY_MAX = 50  #: nodes that are offline and compared with the job

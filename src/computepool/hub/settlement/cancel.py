@@ -9,7 +9,7 @@ from computepool.hub.jobs import jobs, rows as job_rows, transitions, views
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx
 from computepool.hub.settlement import follow_ups
-from computepool.protocol.jobs.jobs import JobView
+from computepool.protocol.jobs.views import JobView
 
 
 async def cancel(hub: Hub, principal: Principal, job_id: str) -> JobView:

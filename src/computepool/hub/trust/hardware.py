@@ -22,7 +22,8 @@ from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.trust import hardware_messages, hardware_rows
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
-from computepool.protocol.nodes.nodes import Profile, Report
+from computepool.protocol.nodes.nodes import Report
+from computepool.protocol.nodes.profile import Profile
 
 RETIERED = "node.retiered"
 #: Runs waiting to be compared. Further ones are dropped: it is a sample anyway.

@@ -7,7 +7,7 @@ import json
 from pydantic import Field
 
 from computepool.protocol.base import Count, Id, Name, Reply, Request, Signature
-from computepool.protocol.jobs.jobs import CheckpointView, OutputFile
+from computepool.protocol.jobs.views import CheckpointView, OutputFile
 from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
 
 SEQ_MAX = 1_000_000

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Name, NewName, Page, Reply, Request
 from computepool.protocol.jobs.children import MessageView
-from computepool.protocol.jobs.jobs import JobResult, OutputFile
+from computepool.protocol.jobs.views import JobResult, OutputFile
 
 #: Metadata of a key is for display, not for data.
 META_BYTES_MAX = 4_096

@@ -21,8 +21,8 @@ from typing import Any
 
 from computepool.protocol.files import check_output_name
 from computepool.protocol.jobs.groups import GroupItem
-from computepool.protocol.jobs.jobs import OutputFile
 from computepool.protocol.jobs.unbundling import apart, key_of
+from computepool.protocol.jobs.views import OutputFile
 
 SUMMARY, RESULTS, MANIFEST, ARRIVAL = "summary.json", "results.jsonl", "manifest.txt", "arrival.json"
 FILES, VALUES = "files", "values"

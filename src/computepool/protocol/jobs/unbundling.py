@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.groups import GroupItem
-from computepool.protocol.jobs.jobs import JobResult
+from computepool.protocol.jobs.views import JobResult
 
 #: The key of a bundle of a map (sdk/jobs/bundles.py): the prefix of the map's keys, the first and the last number.
 _NUMBERS = re.compile(r"(|.*/)([0-9]{1,18})-([0-9]{1,18})", re.DOTALL)

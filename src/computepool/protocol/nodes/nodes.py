@@ -6,14 +6,10 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from computepool.core.fleet.node_status import NodeStatus
-from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import REASONS_FOR, Outcome, Reason, Verdict
-from computepool.core.plaintext import is_plain
-from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProfile
-from computepool.core.trust.tiers import region_of, tier_of
 from computepool.protocol.base import (
     LIST_MAX,
     TEXT_MAX,
@@ -22,16 +18,16 @@ from computepool.protocol.base import (
     Id,
     Name,
     Page,
-    Region,
     Reply,
     Request,
     Signature,
-    Tag,
     empty_list,
 )
-from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, LevelName, Usage
+from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName
+from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
+from computepool.protocol.nodes.profile import NewProfile, Profile
 from computepool.protocol.volumes.volumes import MOUNTS_MAX, VolumeChange
 
 HOLDING_MAX = 50_000
@@ -41,115 +37,12 @@ LOG_CHUNK_MAX = 64 * 1024
 LOG_SENT_MIN = 1_000_000
 OUTPUTS_MAX = 1_000
 LOADS_MAX = 16  #: measurements of an attempt's processes in one report
-PYTHONS_MAX = 32  #: minor versions that a node may download
-MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
 
 #: A duration: the maximum amount of money at the lowest price lasts longer than a Count can hold.
 Lasts = Annotated[int, Field(ge=0, le=10**30)]
-PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 #: Ed25519, base64url without padding.
 PublicKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
-
-
-class GpuModel(Request):
-    name: Name
-    tier: Tag
-    vram_mb: Count
-
-    @property
-    def claim(self) -> str:
-        """The tier claimed by the agent or, if that does not know the card, by the hub, whose table may be newer."""
-        return tier_of(self.name) if self.tier == UNKNOWN_GPU_TIER else self.tier
-
-
-class StatedPlace(Request):
-    """The place of a node as stated by its owner: degrees, rounded to one decimal."""
-
-    lat: float = Field(ge=-90, le=90)
-    lon: float = Field(ge=-180, le=180)
-
-    @field_validator("lat", "lon")
-    @classmethod
-    def _round(cls, value: float) -> float:
-        return round(value, 1)
-
-
-class Profile(Request):
-    """A node as described by its agent."""
-
-    name: Name
-    cores: float = Field(gt=0, le=100_000)
-    ram_mb: Count
-    disk_mb: Count
-    gpus: list[GpuModel] = Field(default=[], max_length=64)
-    lends_gpus: bool = True  #: to other accounts; agents send false until their owner opts in
-    region: Region = ""
-    place: StatedPlace | None = None  #: on the map; null: somewhere in its region
-    tags: list[Tag] = Field(default=[], max_length=64)
-    properties: dict[Tag, Name] = Field(default={}, max_length=64)
-    mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
-    python: PythonMinor
-    #: other versions that the agent may download when a job needs one
-    fetches_python: list[PythonMinor] = Field(default=[], max_length=PYTHONS_MAX)
-    #: digest of the tree that jobs see as /usr
-    runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = ""
-    isolation: LevelName = "process"  #: the strongest level that passed the node's self-test
-    #: account ids whose jobs may run without a sandbox; "*" for all
-    trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
-    url: Annotated[str, StringConstraints(max_length=300)] = ""
-    network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
-    version: Annotated[str, StringConstraints(max_length=64)] = ""
-    platform: Annotated[str, StringConstraints(max_length=200)] = ""
-
-    def tiers(self) -> tuple[str, ...]:
-        """The claimed tiers of its cards."""
-        return tuple(gpu.claim for gpu in self.gpus)
-
-    @property
-    def python_text(self) -> str:
-        others = ", ".join(self.fetches_python)
-        return f"{self.python} (downloads {others} when a job needs it)" if others else self.python
-
-    def capacity(self) -> Capacity:
-        return Capacity(
-            cpu_milli=round(self.cores * 1000),
-            ram_mb=self.ram_mb,
-            disk_mb=self.disk_mb,
-            gpus=tuple(Gpu(name=gpu.name, tier=gpu.claim, vram_mb=gpu.vram_mb) for gpu in self.gpus),
-        )
-
-    def node_profile(self, *, node_id: str, owner: str) -> NodeProfile:
-        return NodeProfile(
-            node_id=node_id,
-            name=self.name,
-            owner=owner,
-            capacity=self.capacity(),
-            region=region_of(self.region),
-            tags=frozenset(self.tags),
-            properties=tuple(sorted(self.properties.items())),
-            mesh_version=self.mesh_version,
-            python=self.python,
-            fetches_python=frozenset(self.fetches_python),
-            level=Level.parse(self.isolation),
-            trusted=frozenset(self.trusted),
-            url=self.url,
-            lends_gpus=self.lends_gpus,
-            network=self.network,
-        )
-
-
-def _check_profile(profile: Profile) -> Profile:
-    """Check the texts that submitters read on their terminals. Stored profiles may be older, and are escaped when shown."""
-    cards = (card.name for card in profile.gpus)
-    texts = (profile.name, profile.platform, profile.version, profile.url, profile.mesh_version)
-    for text in (*texts, *profile.properties.values(), *cards):
-        if not is_plain(text):
-            raise ValueError(f"{text!a} has control characters or bidirectional characters")
-    return profile
-
-
-NewProfile = Annotated[Profile, AfterValidator(_check_profile)]
 
 
 class RegisterRequest(Request):

@@ -15,8 +15,8 @@ from computepool.core.errors import BadRequest, NotFound
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import LIST_MAX, TEXT_MAX
 from computepool.protocol.jobs import groups as wire
-from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import each_item, key_of
+from computepool.protocol.jobs.views import JobResult
 from computepool.protocol.values import values
 from computepool.sdk.classes.summary import Message, Summary
 from computepool.sdk.client.resource import validate

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
-from computepool.protocol.jobs.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobResult, JobSpec
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobSpec
+from computepool.protocol.jobs.views import JobResult
 from computepool.protocol.values import values
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, placement, run_job
 from computepool.sdk.client.sizes import words

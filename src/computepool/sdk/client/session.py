@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from computepool.core.errors import ComputePoolError, Conflict
 from computepool.core.words import pluralize
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
-from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
+from computepool.protocol.jobs.jobs import ITEMS_MAX, SubmitReply
+from computepool.protocol.jobs.views import JobResult
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
 from computepool.sdk.client.waiting import WaitWatcher, warn_of_running_map

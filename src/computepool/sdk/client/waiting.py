@@ -17,7 +17,8 @@ from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.plaintext import printable
 from computepool.core.words import pluralize
-from computepool.protocol.jobs.jobs import JobPage, WhyView
+from computepool.protocol.jobs.explanations import WhyView
+from computepool.protocol.jobs.views import JobPage
 from computepool.sdk.client.transport import Params, Transport
 
 #: Seconds until the first explanation; 0 turns them off.

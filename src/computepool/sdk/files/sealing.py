@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     from computepool.protocol.jobs.groups import GroupItem
-    from computepool.protocol.jobs.jobs import AttemptView, JobDetail, JobResult, JobView
+    from computepool.protocol.jobs.views import AttemptView, JobDetail, JobResult, JobView
 
     #: Models with the error of a job.
     View = TypeVar("View", JobView, JobDetail, JobResult, AttemptView, GroupItem)

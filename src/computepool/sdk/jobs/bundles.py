@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs import bundles
-from computepool.protocol.jobs.jobs import PAYLOAD_MAX, JobResult
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX
+from computepool.protocol.jobs.views import JobResult
 from computepool.sdk.code import functions
 from computepool.sdk.errors import JobCancelled, ResultUnreadable, job_error, raised_error
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState
-from computepool.protocol.jobs.jobs import JobDetail, JobResult, WhyView
+from computepool.protocol.jobs.explanations import WhyView
+from computepool.protocol.jobs.views import JobDetail, JobResult
 from computepool.sdk.client.background import closer
 from computepool.sdk.client.waiting import job_reason, notice_s
 from computepool.sdk.errors import JobCancelled, ResultUnreadable, job_error

@@ -13,7 +13,7 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol import sealing
 from computepool.protocol.files import check_output_name
-from computepool.protocol.jobs.jobs import JobResult, OutputFile
+from computepool.protocol.jobs.views import JobResult, OutputFile
 from computepool.protocol.values import values
 from computepool.sdk.errors import ResultUnreadable, dropped_result_error
 from computepool.sdk.jobs.options import PathLike

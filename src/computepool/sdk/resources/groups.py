@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from computepool.core.errors import NotFound
 from computepool.protocol.jobs import bundles, groups as wire
 from computepool.protocol.jobs.children import MessagePage, MessageView
-from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import answers
+from computepool.protocol.jobs.views import JobResult
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs import jobs as wire
+from computepool.protocol.jobs.explanations import PreviewRequest, PreviewView, WhyView
+from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogChunk, LogPage
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.resource import Resource, milliseconds
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from computepool.protocol.jobs.queueing import QueueView
     from computepool.protocol.nodes.mesh import JobUsage
 
-Jobs: TypeAlias = list[wire.JobView]
+Jobs: TypeAlias = list[JobView]
 
 
 class JobApi(Resource):
@@ -53,18 +55,18 @@ class JobApi(Resource):
         `filters`: by q (part of the name or key), kind, node_id, account_id, since_ms, until_ms, all.
         """
         params = {"state": None if state is None else JobState(state).value, "group_id": group_id, **filters}
-        jobs = self._each("/jobs", wire.JobPage, lambda page: page.jobs, limit=limit, params=params)
+        jobs = self._each("/jobs", JobPage, lambda page: page.jobs, limit=limit, params=params)
         return [with_error(job, job.id) for job in jobs]
 
-    def get(self, job_id: str, *, seen: JobState | None = None, timeout: float = 0) -> wire.JobDetail:
+    def get(self, job_id: str, *, seen: JobState | None = None, timeout: float = 0) -> JobDetail:
         """Return the job once it has left the state `seen`, or after `timeout` seconds (at most 60)."""
         wait_ms = milliseconds(timeout)
         params = {"seen": seen.value} if seen is not None and wait_ms else None
-        job = self._transport.get(f"/jobs/{job_id}", wire.JobDetail, params=params, wait_ms=wait_ms)
+        job = self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
         tries = [with_error(attempt, job_id) for attempt in job.tries]
         return with_error(job, job_id).model_copy(update={"tries": tries})
 
-    def wait(self, job_id: str, *, timeout: float | None = None) -> wire.JobDetail:
+    def wait(self, job_id: str, *, timeout: float | None = None) -> JobDetail:
         """Wait for the job to finish; raises TimeoutError after `timeout` seconds."""
         job = self.get(job_id)
         end = None if timeout is None else time.monotonic() + timeout
@@ -75,7 +77,7 @@ class JobApi(Resource):
             job = self.get(job_id, seen=job.state, timeout=self._request_timeout(job_id, end, notice))
         return job
 
-    def result(self, job_id: str, *, timeout: float | None = None) -> wire.JobResult:
+    def result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
         """Wait for the result; raises TimeoutError after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
@@ -94,13 +96,13 @@ class JobApi(Resource):
             )
         return notice.cap_ms(min(WAIT_MS, left_ms)) / 1000
 
-    def result_now(self, job_id: str, *, timeout: float = 0) -> wire.JobResult:
+    def result_now(self, job_id: str, *, timeout: float = 0) -> JobResult:
         """The result; raises Conflict if the job is not finished within `timeout` seconds (at most 60)."""
-        found = self._transport.get(f"/jobs/{job_id}/result", wire.JobResult, wait_ms=milliseconds(timeout))
+        found = self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=milliseconds(timeout))
         return with_error(found, job_id)
 
-    def cancel(self, job_id: str) -> wire.JobView:
-        return with_error(self._transport.post(f"/jobs/{job_id}/cancel", wire.JobView), job_id)
+    def cancel(self, job_id: str) -> JobView:
+        return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
 
     def resubmit(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> wire.SubmitReply:
         """Resubmit the job as a new one: with its original price limits, or at today's prices."""
@@ -108,14 +110,14 @@ class JobApi(Resource):
             f"/jobs/{job_id}/resubmit", wire.SubmitReply, body=wire.ResubmitRequest(terms=terms)
         )
 
-    def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[wire.LogChunk]:
+    def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
         """The job's output in order; with `follow`, until it ends. Warns if some of it was not kept."""
         for page in self.log_pages(job_id, follow=follow, after=after):
             yield from page.chunks
             if page.ended and page.complete is False:
                 warnings.warn(incomplete_output(job_id), stacklevel=2)
 
-    def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[wire.LogPage]:
+    def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogPage]:
         while True:
             page = self.log_page(job_id, after=after, timeout=WAIT_MS / 1000 if follow else 0)
             yield page
@@ -123,18 +125,18 @@ class JobApi(Resource):
             if page.ended or not (follow or page.chunks):
                 return
 
-    def log_page(self, job_id: str, *, after: int = 0, timeout: float = 0) -> wire.LogPage:
+    def log_page(self, job_id: str, *, after: int = 0, timeout: float = 0) -> LogPage:
         """One page of output; waits for output or the end of the job for up to `timeout` seconds (at most 60)."""
         wait_ms = milliseconds(timeout)
         params = {"after": after, "limit": PAGE_MAX}
-        page = self._transport.get(f"/jobs/{job_id}/logs", wire.LogPage, params=params, wait_ms=wait_ms)
+        page = self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
         return page.model_copy(update={"chunks": [_open_chunk(chunk, job_id) for chunk in page.chunks]})
 
     def log_text(self, job_id: str) -> str:
         return "".join(chunk.text for chunk in self.logs(job_id))
 
-    def why(self, job_id: str) -> wire.WhyView:
-        return self._transport.get(f"/jobs/{job_id}/why", wire.WhyView)
+    def why(self, job_id: str) -> WhyView:
+        return self._transport.get(f"/jobs/{job_id}/why", WhyView)
 
     def usage(self, job_id: str) -> JobUsage:
         """Resource use of its attempts over time."""
@@ -156,10 +158,10 @@ class JobApi(Resource):
         net: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
         timeout: float | None = None,
-    ) -> wire.PreviewView:
+    ) -> PreviewView:
         """Show which nodes would run such a job, and why others would not. Owners may restrict net, labels and timeout."""
         fields = {"needs": needs, "limit": limit, "net": net, "labels": labels, "timeout_s": timeout}
-        return self._post("/jobs/preview", wire.PreviewView, wire.PreviewRequest, **fields)
+        return self._post("/jobs/preview", PreviewView, PreviewRequest, **fields)
 
     def queue(self) -> QueueView:
         from computepool.protocol.jobs.queueing import QueueView
@@ -174,7 +176,7 @@ def incomplete_output(job_id: str) -> str:
     )
 
 
-def _open_chunk(chunk: wire.LogChunk, job_id: str) -> wire.LogChunk:
+def _open_chunk(chunk: LogChunk, job_id: str) -> LogChunk:
     if not chunk.text.startswith(TEXT_PREFIX):
         return chunk
     about = log_about(job_id, chunk.attempt_id, chunk.stream)

@@ -17,7 +17,7 @@ from computepool.agent.storage.result_delivery import _is_whole
 from computepool.hub.artifacts import garbage_collection
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import GroupItem
-from computepool.protocol.jobs.jobs import OutputFile
+from computepool.protocol.jobs.views import OutputFile
 from computepool.testing.hub import HubDouble, running_hub
 from tests.agent.fake_hub import until
 from tests.agent.storage.delivery.home_node import LIMITS, NAMES, Home, make_group, run_jobs

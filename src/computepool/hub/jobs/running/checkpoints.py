@@ -34,7 +34,7 @@ from computepool.hub.money.holds import RunCharge
 from computepool.hub.nodes import group_homes, hosts, rows as node_rows
 from computepool.hub.snapshot import take_for
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
-from computepool.protocol.jobs.jobs import CheckpointView, OutputFile
+from computepool.protocol.jobs.views import CheckpointView, OutputFile
 
 KEPT_ACTION = "checkpoint.saved"
 UNDECLARED = "This job did not declare that it saves checkpoints."

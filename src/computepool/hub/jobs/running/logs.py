@@ -19,7 +19,7 @@ from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx, write_stored
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take_for
-from computepool.protocol.jobs.jobs import LogChunk, LogPage
+from computepool.protocol.jobs.views import LogChunk, LogPage
 from computepool.protocol.nodes.nodes import LogsRequest, LogText
 
 STDOUT = "stdout"

@@ -15,7 +15,8 @@ from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
-from computepool.protocol.jobs.jobs import JobResult, JobView, SubmitReply
+from computepool.protocol.jobs.jobs import SubmitReply
+from computepool.protocol.jobs.views import JobResult, JobView
 
 router = guarded_router(tags=["agent"])
 

@@ -19,7 +19,8 @@ from computepool.hub.jobs.state import WatchedAttempt
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow
-from computepool.protocol.nodes.nodes import LoadModel, Profile, Report, RunningAttempt
+from computepool.protocol.nodes.nodes import LoadModel, Report, RunningAttempt
+from computepool.protocol.nodes.profile import Profile
 
 _POINTS_LEAST = 2  #: that make a curve
 _SAVED_AT_ONCE = 200

@@ -34,14 +34,8 @@ from computepool.hub.trust import reputation
 from computepool.protocol.base import PROTOCOL
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
-from computepool.protocol.nodes.nodes import (
-    MESH_FIELD,
-    Profile,
-    RegisterReply,
-    RegisterRequest,
-    RekeyReply,
-    RekeyRequest,
-)
+from computepool.protocol.nodes.nodes import RegisterReply, RegisterRequest, RekeyReply, RekeyRequest
+from computepool.protocol.nodes.profile import MESH_FIELD, Profile
 from computepool.protocol.tokens import is_signed_by, public_key
 
 Enrolled: TypeAlias = tuple[str, str]  #: the node, and its owner

@@ -24,7 +24,7 @@ from computepool.hub.nodes.owner import price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import hardware, hardware_rows
 from computepool.protocol.money.market import Earned, NodeEarnings, OwnNodeView, Sale
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 
 DAYS = (1, 7, 30)
 _DAY_H = 24

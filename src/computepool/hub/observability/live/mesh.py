@@ -20,7 +20,7 @@ from computepool.hub.observability.live import rows as mesh_rows
 from computepool.hub.observability.live.memory import MeshMemory, NodeFacts, NodeLine, RemoteNode
 from computepool.hub.observability.live.rows import MINUTE_MS, NodeElsewhere, SettledMinute
 from computepool.protocol.nodes.mesh import MeshNode, MeshNodes, MeshView
-from computepool.protocol.nodes.nodes import Profile
+from computepool.protocol.nodes.profile import Profile
 
 _HOUR_MINUTES = 60
 #: Lines made before the event loop runs other tasks: polls must not wait for a long list.
