@@ -22,7 +22,7 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, first_tabl
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from computepool.core.trust.tiers import TIER_SPEED
-from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
+from tests.core.rule_oracle import LABELS, MINUTES, REQUIRES, RULES, SCORES, mostly_empty, rule_gates, subsets
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
@@ -149,6 +149,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "tags": all(tag in profile.tags for tag in wanted.tags),
         "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
         "properties": all(item in profile.properties for item in wanted.properties),
+        "require": not wanted.require or REQUIRES[wanted.require](profile.tags, dict.fromkeys(profile.properties)),
+        "bandwidth": profile.down_mbps >= wanted.down_mbps and profile.up_mbps >= wanted.up_mbps,
         "excluded_nodes": not {profile.node_id, profile.name, profile.url} & wanted.exclude_nodes,
         "node": wanted.node in ("", profile.node_id),
         "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
@@ -213,14 +215,6 @@ def check_not_overcommitted(node: PlainNode) -> None:
         assert len(users) <= 1 or not any(whole for _, whole in users)
 
 
-def subsets(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
-    return st.frozensets(st.sampled_from(list(values)), max_size=2)
-
-
-def mostly_empty(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
-    return st.just(frozenset()) | subsets(values)
-
-
 gpus = st.builds(
     lambda tier, vram_mb: Gpu(name=tier, tier=tier, vram_mb=vram_mb),
     st.sampled_from(TIERS),
@@ -252,6 +246,8 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         trusted=mostly_empty([*ACCOUNTS, "*"]),
         url=st.sampled_from(["", "http://one", "http://two"]),
         network=st.booleans(),
+        down_mbps=st.sampled_from([0, 20, 100]),
+        up_mbps=st.sampled_from([0, 10]),
         lends_gpus=st.booleans(),
     )
 
@@ -270,6 +266,10 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "prefer_tags": subsets(TAGS),
     "exclude_tags": subsets(TAGS),
     "properties": subsets(PROPERTIES),
+    "require": st.sampled_from(sorted(REQUIRES)),
+    "down_mbps": st.sampled_from([20, 50]),
+    "up_mbps": st.sampled_from([5, 20]),
+    "prefer": st.sampled_from(["cheapest", "fastest"]),
     "exclude_nodes": subsets(["n0", "n1", "alpha", "http://one"]),
     "node": st.sampled_from(["n2", "beta"]),
     "mesh_version": st.just("1"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
+
+from hypothesis import strategies as st
+
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import NodeProfile, Shape
 
@@ -47,3 +51,23 @@ def rule_gates(
         "rule_disk": own or rules.disk_mb_max is None or wanted.disk_mb <= rules.disk_mb_max,
         "submitter_reputation": own or idle or scores.get(account, UNKNOWN_SCORE) >= rules.score_min,
     }
+
+
+#: Expressions, and what they mean for tags and properties.
+REQUIRES: dict[str, Callable[[Collection[str], Collection[tuple[str, str]]], bool]] = {
+    "tag.linux": lambda tags, _: "linux" in tags,
+    'tag.lab and not tag["gpu"]': lambda tags, _: "lab" in tags and "gpu" not in tags,
+    'os == "debian" or net == "fast"': lambda _, has: ("os", "debian") in has or ("net", "fast") in has,
+    'not (tag.gpu or property["os"] != "macos")': lambda tags, has: "gpu" not in tags and ("os", "macos") in has,
+    'os in ("debian", "macos") and net not in ["fast"]': lambda _, has: (
+        bool({("os", "debian"), ("os", "macos")} & set(has)) and ("net", "fast") not in has
+    ),
+}
+
+
+def subsets(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
+    return st.frozensets(st.sampled_from(list(values)), max_size=2)
+
+
+def mostly_empty(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
+    return st.just(frozenset()) | subsets(values)

@@ -209,3 +209,28 @@ async def test_earnings_mature_once_wherever_the_hub_dies(make_pool: MakePool, d
             assert moved(quick)["mature"] == 1
             assert (await it.credits(pia))["maturing"] == 0
             assert (await it.credits(pia))["withdrawable"] == earned > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("failed", [False, True])
+async def test_what_comes_after_a_job_is_freed_once_wherever_the_hub_dies(
+    make_pool: MakePool, database: str, failed: bool
+) -> None:
+    async with trade(make_pool(database, **QUIET, signup_grant=GRANT)) as it:
+        repeat = Repeater(it.hub)
+        [first] = (await it.post(it.sam, "/jobs", **BODY))["job_ids"]
+        after = {
+            when: (await it.post(it.sam, "/jobs", **BODY, after=[first], when=when))["job_ids"][0]
+            for when in ("success", "failure", "always")
+        }
+        [grant] = await it.node.take()
+        ended = {"outcome": "failed", "reason": "exit_nonzero", "exit_code": 1} if failed else {"ran_ms": 100}
+        report = partial(it.node.report, grant.attempt_id, **ended)
+        assert await repeat.insist(report, points=LOST_BEFORE_REPLY) == "replay"
+        await it.arrive()
+        free = {after["always"], after["failure" if failed else "success"]}
+        assert {grant.job_id for grant in await it.node.take(2)} == free
+        for job_id in after.values():
+            events = (await it.sam.get("/events", params={"job_id": job_id})).json()["events"]
+            assert [event["after"] for event in events] == ["queued", "leased" if job_id in free else "cancelled"]

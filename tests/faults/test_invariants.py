@@ -15,7 +15,7 @@ from computepool.hub.main import check
 from computepool.hub.observability.invariants import POOL_RULES, check_all
 from computepool.hub.settings import Settings
 from computepool.testing.hub import HubDouble, running_hub
-from tests.hub.submitting import submit
+from tests.hub.submitting import body, submit
 
 #: Damage to the database, by the rule it breaks. The jobs have the names that `world` gives them.
 DAMAGE = {
@@ -66,6 +66,8 @@ DAMAGE = {
         "UPDATE expected_jobs SET state = 'job' WHERE group_id = '{complete}'"
     ),
     "a group's home is a node of its owner": "UPDATE groups SET home = 'node_gone' WHERE id = '{group}'",
+    "secrets are encrypted with a key that the hub has": "UPDATE signing_keys SET private_key = NULL",
+    "a schedule has a next tick if and only if it is active": "UPDATE schedules SET state = 'paused'",
     "every reference leads to an existing object": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
     "a node's reputation follows from its events": "UPDATE reputations SET success = success + 1",
     "a submitter's reputation follows from the events": (
@@ -101,6 +103,9 @@ async def _fill(hub: HubDouble) -> dict[str, str]:
     await hub.admin.post(f"/groups/{made['complete']}/keys", json={"keys": [{"key": "a"}]})
     said = {"reports": [{"key": "a", "outcome": "succeeded"}]}
     await hub.admin.post(f"/groups/{made['complete']}/reports", json=said)
+    await hub.admin.put("/secrets/TOKEN", json={"value": "abcd"})
+    nightly = {"name": "nightly", "cron": "0 3 * * *", "request": body()}
+    assert (await hub.admin.post("/schedules", json=nightly)).status_code == 201
     made["other"] = (await hub.admin.post("/accounts", json={"name": "o", "roles": ["submitter"]})).json()["id"]
     for name, fields in {"done": {}, "failed": {}, "retried": {"retries": 1}}.items():
         [made[name]] = await submit(hub.admin, **fields)

@@ -64,6 +64,13 @@ def test_large_arguments_results_and_files_are_transferred(pool: Pool, tmp_path:
     assert [path.read_bytes() for path in outcome.download(tmp_path / "back")] == [data]
 
 
+def test_a_node_measures_its_connection_when_it_starts(pool: Pool) -> None:
+    [node] = pool.nodes.list(mine=True)
+    assert min(node.profile.down_mbps, node.profile.up_mbps) >= 1
+    options: dict[str, Any] = {"down": 1, "up": 1, "require": "not tag.laptop", "prefer": "fastest"}
+    assert pool.options(**options).submit(pow, 2, 5).result(60) == 32
+
+
 def test_cancel_stops_a_running_job(pool: Pool) -> None:
     future = pool.command(["sleep", "1000"], wait=False)
     wait_until(lambda: pool.jobs.get(future.job_id).state == "running", 60, "the job runs")

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from computepool.agent.config import AgentConfig
@@ -16,6 +17,7 @@ from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import JobLogs, OutputSink
+from computepool.agent.execution.job_secrets import SecretFetcher
 from computepool.agent.execution.lanes import LaneCpus
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
@@ -30,12 +32,14 @@ from computepool.agent.hub_link.outbox import Outbox
 from computepool.agent.hub_link.poll_loop import NodeLoop
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.network.egress import Egress
-from computepool.agent.owner.control import ControlServer
+from computepool.agent.owner.control import CLEAR, ControlServer
 from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.agent.packages.builder import Builder
+from computepool.agent.packages.cached_folders import CachedFolders
 from computepool.agent.packages.environments import Environments, find_uv
+from computepool.agent.packages.offers import Offers
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.packages.provisions import Provisions
 from computepool.agent.packages.pythons import Pythons
@@ -45,6 +49,7 @@ from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
+from computepool.agent.storage.cache_report import CacheReport
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
 from computepool.agent.storage.job_volumes import VolumeKeeper
@@ -115,6 +120,7 @@ class Agent:
         self.result_delivery = ResultDelivery(node, config.data_dir)
         self._keyring = Keyring(node, config.identity_path)
         self.loop = self._make_loop()
+        self._cache_report = CacheReport(config.cache_dir, self.loop.change_cached, gap_s=node.limits.cache_report_s)
         self._control = ControlServer(config.data_dir, self.command)
 
     def _make_provisions(self) -> Provisions:
@@ -125,7 +131,12 @@ class Agent:
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
-        return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
+        pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
+        self._offers = Offers(
+            config.data_dir, config.cache_dir, builder, runtime=machine.runtime, level=machine.sandbox.level
+        )
+        self._building_offers = partial(self._offers.run, environments.build, self._offer_environments)
+        return Provisions(pythons, environments, self._offers)
 
     def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._node.identity.owner
@@ -164,6 +175,7 @@ class Agent:
             node,
             processes,
             functions,
+            secrets=SecretFetcher(node),
             keeper=keeper,
             relay=relay,
             shipper=self._shipper,
@@ -196,9 +208,12 @@ class Agent:
         """Run until `stop` is set or the node is drained. Raises Unauthenticated if the hub has removed the node."""
         helpers = [
             asyncio.create_task(part.run())
-            for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
+            for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery, self._cache_report)
         ]
+        helpers.append(asyncio.create_task(self._building_offers()))
         await self._keyring.resume()
+        await self._offer_environments()
+        await self._node.client.test_speed()
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -227,14 +242,22 @@ class Agent:
             self._sweeper.close()
             await self._node.client.close()
 
+    async def _offer_environments(self) -> None:
+        """Read the owner's list of environments, and tell the hub if what this node offers has changed."""
+        if await self._offers.refresh():
+            self.loop.change_profile({"environments": self._offers.models})
+            self._pool.retire_idle()
+
     # ------------------------------------------------------------ control
     async def command(self, word: str) -> dict[str, Any]:
         if word == "rekey":
             return await self._rekey()
-        if word == "clear_cache":
-            await self._artifacts.clear()
-            await self._provisions.clear()
-            return {"cleared": True}
+        if word == "environments":
+            self._offers.retry()
+            await self._offer_environments()
+            return {"offered": [found.name for found in self._offers.models], "problems": self._offers.problems}
+        if word.startswith(CLEAR):
+            return await self._clear(word.removeprefix(CLEAR))
         try:
             if word == "pause":  # saved first, because a pause must survive a restart
                 write_private(self._config.paused_path, b"")
@@ -249,6 +272,15 @@ class Agent:
         except OSError as error:
             return {"error": f"The change could not be saved: {error}."}
         return self.status() if self._leaving else await self._status_with_name()
+
+    async def _clear(self, kind: str) -> dict[str, Any]:
+        """Remove what no job or warm worker uses; all of it if no kind is named."""
+        kinds: dict[str, ArtifactCache | CachedFolders] = {"inputs": self._artifacts, **self._provisions.caches}
+        for name, cache in kinds.items():
+            if kind in ("cache", name):
+                await cache.clear()
+        await self._cache_report.check()
+        return {"cleared": True}
 
     def _leave(self, *, now: bool) -> None:
         """Leave once the last job is reported; with `now`, at once, giving back running jobs."""
@@ -304,6 +336,7 @@ class Agent:
                 }
                 for lane, head in self._executor.lanes()
             ],
+            "environments": {**dict.fromkeys((each.name for each in self._offers.models), ""), **self._offers.problems},
             "cpus": list(self._lane_cpus.cpus.lent),
             "cpus_free": list(self._lane_cpus.cpus.free),
             "waiting": self._executor.waiting,

@@ -70,6 +70,8 @@ class AgentLimits:
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 60.0
     poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it requested
+    speed_test_bytes: int = 256 * KIB  #: sent to the hub and received again when the agent starts; 0: no test
+    speed_test_s: float = 5.0  #: after which this test is given up
     busy_gap_s: float = 0.04  #: between requests while attempts wait in their lanes: fewer requests with more in each
     short_job_s: float = 0.005  #: after new jobs the next poll waits for their reports, at most so long
     idle_pause_s: float = 0.5  #: at most, between polls that the hub answers early and without work
@@ -112,6 +114,7 @@ class AgentLimits:
     environment_cpus: float = 2.0
     environment_pids: int = 256
     environment_installs_max: int = 2  #: at once
+    cache_report_s: float = 15.0  #: between two looks at what is cached, for the hub
     # other Pythons
     pythons_max: int = 8
     pythons_bytes_max: int = 4 * GIB  #: of all together; the least recently used ones are evicted

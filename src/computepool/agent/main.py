@@ -25,7 +25,7 @@ from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.owner import owner_console, saved_options
 from computepool.agent.owner.owner_console import OwnerConsole, Watcher
-from computepool.agent.packages import pythons
+from computepool.agent.packages import environments, offers, pythons
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.sandbox import volumes
 from computepool.agent.sandbox.scratch import open_lock
@@ -84,7 +84,7 @@ def inspect(config: AgentConfig) -> Machine:
     """Prepare the jobs' Python, test the sandboxes and probe the hardware. The first start takes seconds."""
     config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     config.work_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
+    runtime = prepare_runtime(config.cache_dir, add=(*config.runtime_add, *offers.runtime_parts(config.data_dir)))
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
     hardware = probe.probe(config)
     level = selftest.choose_level(
@@ -102,6 +102,7 @@ def inspect(config: AgentConfig) -> Machine:
         level=level,
         python=PYTHON,
         fetches_python=pythons.fetchable(config),
+        installs=(config.uv or environments.find_uv()) is not None,
         version=version(),
         runtime=runtime.short,
     )

@@ -39,6 +39,7 @@ _COMMANDS = """
     whoami     account.sign_in:whoami     Show the current hub and account.
     jobs       job.jobs:app               List, follow, explain and cancel jobs.
     group      job.groups:app             Manage groups of jobs and their results.
+    schedule   job.schedules:app          Run jobs at the times of a cron expression.
     credits    account.credits:app        Show your balance and your transfers.
     prices     account.prices:app         Show the current price table.
     node       node.nodes:app             Run a node on this machine, and manage your nodes.
@@ -50,6 +51,7 @@ _COMMANDS = """
     approvals  account.approvals:app      Approve or reject requests of other admins (admin only).
     payouts    account.payouts:app        Request payouts of earned credits, and manage them.
     seal       account.seal:app           Encrypt job results to a key that only you hold.
+    secrets    account.secrets:app        Store values that jobs get as variables, such as passwords.
     webhooks   account.webhooks:app       Send notifications to a URL when groups or jobs finish.
     hub        local.hub:app              Run a hub on this machine.
 """

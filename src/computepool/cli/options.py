@@ -89,6 +89,9 @@ def find_host(word: str) -> str:
     return _finder("node")(word) if word.startswith("node_") else word
 
 
+find_job = _finder("job")
+
+
 def ask_passphrase() -> str:
     """Prompt on the terminal; empty if there is none."""
     if not sys.stdin.isatty():
@@ -155,6 +158,12 @@ _REQUIREMENTS = {
     ),
     "host": option(str, "NODE", "Run only on this node: ID or name; your own nodes take precedence.", parser=find_host),
     "properties": option(list[str], "NAME=VALUE", "Require nodes with this property; repeatable.", "--property"),
+    "require": option(
+        str, "EXPRESSION", "Require nodes that match: 'tag.ssd and (site == \"lab-3\" or not tag.laptop)'."
+    ),
+    "down": option(int, "N", "Require a measured download speed from the hub, in Mb/s.", min=1),
+    "up": option(int, "N", "Require a measured upload speed to the hub, in Mb/s.", min=1),
+    "prefer": option(str, "WHAT", "Prefer nodes that are cheapest or fastest. Default: balanced."),
     "mesh_version": option(str, "VERSION", "Require nodes of this mesh version."),
     "isolation": option(str, "LEVEL", "Minimum isolation: process, namespace, gvisor …"),
     "net": option(
@@ -173,8 +182,26 @@ _TERMS = {
     "inputs": option(list[str], "PATH", "File or folder to send, as PATH or NAME=PATH; repeatable.", "--input", "-i"),
     "volumes": option(list[str], "NAME:/PATH[:ro]", "Mount this volume; repeatable (see `pool volume`).", "--volume"),
     "env": option(list[str], "NAME=VALUE", "Environment variable; NAME alone copies the local value.", "--env", "-e"),
+    "secrets": option(
+        list[str],
+        "NAME[=VAR]",
+        "One of your secrets (pool secrets), as this variable; repeatable. The job then runs only on your own nodes.",
+        "--secret",
+    ),
+    "secret_owners": option(
+        list[str], "ACCOUNT", "Also nodes of this account may get its secrets; repeatable.", "--secret-owner"
+    ),
+    "secrets_anywhere": option(
+        bool, None, "Any node may get its secrets, and so its owner.", "--secret-anywhere/--no-secret-anywhere"
+    ),
     "dependencies": option(
         list[str], "PACKAGE", "Python package to install; repeatable. Default: what the script imports.", "--dep"
+    ),
+    "offered_only": option(
+        bool,
+        None,
+        "Run only where the node's owner offers an environment with these packages; install nothing.",
+        "--offered-only/--no-offered-only",
     ),
     "autodetect": option(
         bool,
@@ -183,7 +210,12 @@ _TERMS = {
         "--autodetect/--no-autodetect",
     ),
     "after": option(
-        list[str], "JOB", "Start only after this job (ID, name, or `last`) has succeeded.", parser=_finder("job")
+        list[str], "JOB", "Start after this job (ID, name, or `last`) has succeeded; repeatable.", parser=_finder("job")
+    ),
+    "when": option(
+        str,
+        "WHEN",
+        "With --after: success (all succeed, the default), failure (one of them does not) or always (all have ended).",
     ),
     "type": option(
         str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from computepool.core.environment import Environment
 from computepool.core.isolation import Level
 from computepool.core.placement.hosts import spellings
 
@@ -13,6 +14,10 @@ UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
 #: Classes of cores. Nodes claim the first; measurements may lower it to the others (core/trust/hardware.py).
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
+#: Prefixes of the keys of what nodes keep for later jobs; the rest of a key is a digest.
+PACKAGES, ARTIFACT, IMAGE = "packages:", "artifact:", "image:"
+#: What a job may prefer over a balance.
+CHEAPEST, FASTEST = "cheapest", "fastest"
 #: The minimum for a job that does not state its memory: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512
 
@@ -70,7 +75,11 @@ class NodeProfile:
     trusted: frozenset[str] = frozenset()
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
+    down_mbps: int = 0  #: measured speed from the hub, and to it; 0: unknown
+    up_mbps: int = 0
     lends_gpus: bool = True  #: its cards also run other accounts' jobs, not only those of trusted ones
+    environments: tuple[Environment, ...] = ()  #: that its owner offers
+    installs: bool = True  #: it installs the dependencies of jobs that no environment satisfies
 
     def names(self) -> set[str]:
         """The words by which jobs may name it: id, name, URL, and the URL with the name in place of the address."""
@@ -105,8 +114,17 @@ class Requirements:
     network: bool = False  #: the job lists hosts to reach
     labels: frozenset[str] = frozenset()  #: for owners' rules
     minutes: int = 0  #: its time limit
+    software: frozenset[str] = frozenset()  #: its dependencies, all of which one environment of the node must satisfy
+    offered_only: bool = False  #: nothing may be installed for it
+    warm: frozenset[str] = frozenset()  #: keys of what it takes long to fetch; nodes that have them start it sooner
     #: the job does not state its memory: it gets its cores' share of the node's, and `ram_mb` at least
     ram_by_cores: bool = False
+    #: It gets secrets, on nodes of its account and of these owners only; None: it gets none, or gets them anywhere.
+    secret_owners: frozenset[str] | None = None
+    require: str = ""  #: an expression over tags and properties (core/expressions.py)
+    down_mbps: int = 0  #: measured speed from the hub
+    up_mbps: int = 0
+    prefer: str = ""  #: CHEAPEST, FASTEST, or "" for a balance
 
     def ram_on(self, capacity: Capacity) -> int:
         """The MB that the job reserves on a node. The shares of all cores add up to the node's memory, so jobs that do not
@@ -129,7 +147,18 @@ class Requirements:
         """Without the fields that select among nodes by what these claim about themselves; resources stay."""
         none: frozenset[str] = frozenset()
         return replace(
-            self, tiers=none, regions=none, tags=none, exclude_tags=none, exclude_nodes=none, properties=frozenset()
+            self,
+            tiers=none,
+            regions=none,
+            tags=none,
+            exclude_tags=none,
+            exclude_nodes=none,
+            properties=frozenset(),
+            software=none,
+            offered_only=False,
+            require="",
+            down_mbps=0,
+            up_mbps=0,
         )
 
 

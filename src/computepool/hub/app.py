@@ -62,9 +62,11 @@ from computepool.hub.observability import event_routes, page_routes
 from computepool.hub.observability.live import routes as mesh_routes
 from computepool.hub.observability.state import LoopHealth, ObservabilityState
 from computepool.hub.process import ProcessState
+from computepool.hub.schedules import routes as schedule_routes
 from computepool.hub.scheduling import cache_sync, leases
 from computepool.hub.scheduling.dispatch import Dispatcher, explorer_of
 from computepool.hub.scheduling.state import SchedulingState
+from computepool.hub.secrets import routes as secret_routes
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.state import SettlementState
 from computepool.hub.settlement.verification import verification
@@ -197,6 +199,8 @@ def _routes() -> list[BaseRoute]:
         lookup_routes.router,
         payout_routes.router,
         webhook_routes.router,
+        secret_routes.router,
+        schedule_routes.router,
         volume_routes.router,
         document.router,
     ):

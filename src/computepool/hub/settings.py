@@ -19,6 +19,7 @@ from computepool.core.placement.exploration import EXPLORE_SHARE
 from computepool.core.trust.reputation import EXPOSURE_BASE, NEWCOMER_JOBS
 from computepool.protocol import local_address
 from computepool.protocol.jobs.jobs import RESULT_MAX
+from computepool.protocol.secrets import SECRET_BYTES_MAX
 from computepool.protocol.volumes.manifest import FILES_MAX, SIZE_MAX
 
 
@@ -188,6 +189,7 @@ class Settings(BaseSettings):
     messages_max: int = Field(default=1_000, ge=0)  #: to the collector, per attempt
     message_max_bytes: int = Field(default=16 * 1024, ge=0)  #: of one message
     messages_per_s: float = Field(default=20, gt=0)  #: per attempt
+    graph_jobs_max: int = Field(default=200, ge=1)  #: jobs in one graph of jobs
     jobs_open_max: int = 1_000_000  #: per account
     group_keys_max: int = 200_000  #: keys that a group may expect
     groups_max: int = Field(default=1_000_000, ge=1)  #: per account
@@ -205,6 +207,20 @@ class Settings(BaseSettings):
     join_code_lifetime_s: float = Field(default=24 * 3600, gt=0)  #: of a code for several hosts
     join_code_hosts: int = Field(default=32, ge=1)  #: the most hosts that may join with one code
     signin_code_lifetime_s: float = 900
+    secrets_max: int = Field(default=100, ge=0)  #: per account
+    secret_bytes_max: int = Field(default=16 * 1024, ge=1, le=SECRET_BYTES_MAX)  #: of one value
+    #: Mixed into the key that encrypts secrets, so that a copy of the database does not reveal them. The same at all hubs of
+    #: a pool; with another one, stored secrets cannot be read.
+    secrets_key: SecretStr = SecretStr("")
+    schedules_max: int = Field(default=50, ge=0)  #: per account
+    schedule_max_bytes: int = Field(default=1024 * 1024, ge=0)  #: of what one submits
+    schedule_interval_min_s: float = Field(default=60, ge=60)  #: the shortest time between two ticks
+    schedule_round_s: float = Field(default=1, gt=0)  #: how often due ticks are looked for
+    schedule_grace_s: float = Field(default=60, ge=0)  #: a later tick counts as missed
+    schedule_retry_s: float = Field(default=30, gt=0)  #: before another hub submits the run of one that died
+    schedule_waiting_max: int = Field(default=10, ge=1)  #: runs that wait for the run before
+    schedule_failures_max: int = Field(default=5, ge=1)  #: submissions that fail in a row before it is paused
+    schedule_runs_max: int = Field(default=200, ge=1)  #: runs listed, per schedule
     cookie_lifetime_s: float = 7 * 24 * 3600
     key_rotation_days: float = Field(default=90, ge=0)  #: how often the hub's signing key changes; 0: only by hand
     #: How long the previous one is accepted: the longest life of a token, and a day.

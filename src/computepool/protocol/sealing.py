@@ -35,6 +35,8 @@ HEADER: Final = len(MAGIC) + KEY_ID + KEY
 ABOUT_BYTES_MAX: Final = 4096
 #: What can be sealed. A file never opens as a text, or a text as a file.
 RESULT, OUTPUT, ERROR, LOG = "result", "output", "error", "log"
+#: What the hub seals to a node: the secrets of an attempt.
+SECRETS: Final = "secrets"
 _FILES: Final = (RESULT, OUTPUT)
 #: The beginning of a sealed text: an error or a log.
 TEXT_PREFIX: Final = "cpsealed:"

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from computepool.sdk.resources.mesh import MeshApi
     from computepool.sdk.resources.nodes import NodeApi
     from computepool.sdk.resources.payouts import PayoutApi
+    from computepool.sdk.resources.schedules import ScheduleApi
+    from computepool.sdk.resources.secrets import SecretApi
     from computepool.sdk.resources.webhooks import WebhookApi
 
 #: Cached combinations of options, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
@@ -98,6 +100,7 @@ class Pool:
     market: MarketApi = _resource("resources.market:MarketApi")
     mesh: MeshApi = _resource("resources.mesh:MeshApi")
     payouts: PayoutApi = _resource("resources.payouts:PayoutApi")
+    secrets: SecretApi = _resource("resources.secrets:SecretApi")
     webhooks: WebhookApi = _resource("resources.webhooks:WebhookApi")
 
     def __init__(self, transport: Transport, *, max_result_bytes: int | None = None) -> None:
@@ -132,6 +135,12 @@ class Pool:
         from computepool.sdk.resources.groups import GroupApi
 
         return GroupApi(self.transport, self.artifacts)
+
+    @cached_property
+    def schedules(self) -> ScheduleApi:
+        from computepool.sdk.resources.schedules import ScheduleApi
+
+        return ScheduleApi(self)
 
     @cached_property
     def functions(self) -> FunctionCache:

@@ -93,7 +93,7 @@ WRITES: dict[str, tuple[Callable[[Tx], Any], str]] = {
         lambda tx: job_rows.finish_all(tx, MANY, state=JobState.FAILED, reason=Reason.TIMEOUT),
         "sqlite_autoindex_jobs_1",
     ),
-    "release": (lambda tx: dependency_rows.release(tx, MANY, 1), "sqlite_autoindex_jobs_1"),
+    "release": (lambda tx: dependency_rows.count_down(tx, MANY, 1), "sqlite_autoindex_jobs_1"),
     "end": (
         lambda tx: attempt_rows.end_attempt(tx, "a", state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST),
         "sqlite_autoindex_attempts_1",

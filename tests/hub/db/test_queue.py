@@ -230,12 +230,12 @@ async def test_a_job_waits_for_all_its_dependencies(store: Store) -> None:
 
     first, last = await store.write(unit)
     assert await store.write(lambda tx: job_rows.lease_jobs(tx, [last])) == {}
-    assert await store.read(lambda connection: sorted(dependency_rows.get(connection, last))) == first
+    assert await store.read(lambda connection: [row.after_id for row in dependency_rows.get(connection, last)]) == first
     waiting = await store.read(lambda connection: dependency_rows.dependents(connection, first))
     assert [(row.job_id, row.after_id) for row in waiting] == [(last, id_) for id_ in first]
-    assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {last: 1}
+    assert await store.write(lambda tx: dependency_rows.count_down(tx, [last], 1)) == {last: 1}
     assert (await job(store, last)).reason == Reason.WAITING_FOR_JOBS
-    assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {last: 0}
+    assert await store.write(lambda tx: dependency_rows.count_down(tx, [last], 1)) == {last: 0}
     assert (await job(store, last)).reason == Reason.WAITING_FOR_NODE
     assert set(await store.write(lambda tx: job_rows.lease_jobs(tx, [last]))) == {last}
 
@@ -248,7 +248,7 @@ async def test_a_cancelled_dependent_is_not_released(store: Store) -> None:
 
     last = await store.write(unit)
     await store.write(lambda tx: job_rows.finish(tx, last, state=JobState.CANCELLED, reason=Reason.CANCELLED_BY_USER))
-    assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {}
+    assert await store.write(lambda tx: dependency_rows.count_down(tx, [last], 1)) == {}
 
 
 # reading

@@ -77,6 +77,17 @@ POST   /api/v1/webhooks                   401  201  201  201  201  201  401  401
 DELETE /api/v1/webhooks/{webhook_id}      401  204  404  404  404  404  401  401  401  401  401
 POST   /api/v1/webhooks/{webhook_id}/enable 401 200 404  404  404  404  401  401  401  401  401
 POST   /api/v1/webhooks/{webhook_id}/test 401  202  404  404  404  404  401  401  401  401  401
+GET    /api/v1/secrets                    401  200  200  403  403  200  401  401  401  401  401
+PUT    /api/v1/secrets/{name}             401  200  200  403  403  200  401  401  401  401  401
+DELETE /api/v1/secrets/{name}             401  204  404  403  403  404  401  401  401  401  401
+GET    /api/v1/schedules                  401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/schedules                  401  201  201  403  403  201  401  401  401  401  401
+GET    /api/v1/schedules/{schedule_id}    401  200  404  404  404  200  401  401  401  401  401
+DELETE /api/v1/schedules/{schedule_id}    401  204  404  403  403  204  401  401  401  401  401
+GET    /api/v1/schedules/{schedule_id}/runs 401 200 404  404  404  200  401  401  401  401  401
+POST   /api/v1/schedules/{schedule_id}/pause 401 200 404 403  403  200  401  401  401  401  401
+POST   /api/v1/schedules/{schedule_id}/resume 401 200 404 403 403  200  401  401  401  401  401
+POST   /api/v1/schedules/{schedule_id}/run 401 200  404  403  403  200  401  401  401  401  401
 GET    /api/v1/webhooks/{webhook_id}/deliveries 401 200 404 404 404 404 401  401  401  401  401
 GET    /api/v1/volumes                    401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/volumes                    401  201  201  403  403  201  401  401  401  401  401
@@ -94,6 +105,7 @@ GET    /api/v1/jobs/{job_id}              401  200  404  404  404  200  401  401
 GET    /api/v1/jobs/{job_id}/result       401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/graph        401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/resubmit        401  201  404  403  403  409  401  401  401  401  401
@@ -106,6 +118,7 @@ GET    /api/v1/mesh/activity              401  200  200  200  200  200  401  401
 POST   /api/v1/groups                     401  201  201  403  403  201  401  401  401  401  401
 GET    /api/v1/groups                     401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}          401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/graph    401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/messages 401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
@@ -182,9 +195,12 @@ POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
 POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
+POST   /api/v1/nodes/self/speed           401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/attempts/{attempt_id}/volumes 401 401 401 401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/secrets 401  401  401  401  401  401  403  403  401  401  401
+GET    /api/v1/attempts/{attempt_id}/arguments 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/messages 401  401  401  401  401  401  404  404  401  401  401
 GET    /api/v1/attempts/{attempt_id}/jobs/{job_id}/result 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs/{job_id}/cancel 401  401  401  401  401  401  404  404  401  401  401
@@ -203,7 +219,7 @@ async def cast(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cast]:
     # Every payout waits for an administrator, and none is sent to the bank automatically.
     payouts = {"payouts_open_max": 10_000, "payout_approve_above": 0, "payout_round_s": 3600}
     # No lease expires while the table is checked.
-    rest = {"razorpayx_webhook_secret": WEBHOOK_SECRET, "lease_min_s": 3600}
+    rest = {"razorpayx_webhook_secret": WEBHOOK_SECRET, "lease_min_s": 3600, "schedules_max": 10_000}
     async with running_hub(tmp_path_factory.mktemp("hub"), **payouts, **rest) as hub:
         yield await assemble(hub)
         assert check(hub.hub.settings) == []
@@ -225,6 +241,8 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{version}": lambda: _known("1"),
         "{code_id}": lambda: _join_code(cast),
         "{webhook_id}": lambda: _webhook(cast),
+        "{name}": lambda: _secret(cast) if method == "DELETE" else _known("TOKEN"),
+        "{schedule_id}": lambda: _schedule(cast),
         "{volume_name}": cast.new_volume,
         "{number}": lambda: _known("1"),
         "{attempt_id}": lambda: _known("job_none-1"),
@@ -253,6 +271,21 @@ async def _webhook(cast: Cast) -> str:
     if not (found := (await cast.sam.get("/webhooks")).json()["webhooks"]):
         found = [(await cast.sam.post("/webhooks", json={"url": "https://example.org/hook"})).json()]
     return str(found[0]["id"])
+
+
+async def _secret(cast: Cast) -> str:
+    name = f"S{next(_numbers)}"
+    await cast.sam.put(f"/secrets/{name}", json={"value": "abcd"})
+    return name
+
+
+async def _schedule(cast: Cast) -> str:
+    made = await cast.sam.post("/schedules", json=_new_schedule())
+    return str(made.json()["id"])
+
+
+def _new_schedule() -> dict[str, Any]:
+    return {"name": f"s{next(_numbers)}", "cron": "0 3 * * *", "request": body(needs={"cores": 1000})}
 
 
 async def _idle_node(cast: Cast) -> str:
@@ -293,6 +326,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/payouts"): {"json": {"amount": LEAST, "upi": "asha@okaxis"}},
         ("POST", "/api/v1/payouts/{payout_id}/paid"): {"json": {"reference": f"utr{next(_numbers)}"}},
         ("POST", "/api/v1/payouts/webhook/{provider}"): _signed_notice(),
+        ("POST", "/api/v1/schedules"): {"json": _new_schedule()},
         ("POST", "/api/v1/next"): {"json": poll},
         ("POST", "/api/v1/volumes"): {"json": {"name": f"v{cast.hub.hub.clock.entropy(8).hex()}"}},
         ("POST", "/api/v1/volumes/{volume_name}/versions"): {"json": {"parent": 1, **VERSION}},

@@ -186,6 +186,7 @@ async def test_the_hub_accepts_its_own_examples(hub: HubDouble, document: dict[s
         ("submit_children", "example"): (404, "not_found"),  # the attempt
         ("create_child_group", "example"): (404, "not_found"),
         ("receive_message", "example"): (404, "not_found"),
+        ("attempt_secrets", "example"): (403, "forbidden"),  # the signature
         ("report_delivery_problem", "example"): (404, "not_found"),  # the home
         ("report_arrival", "example"): (404, "not_found"),
         ("sign_in", "example"): (422, "bad_request"),  # the code
@@ -209,7 +210,7 @@ async def _address(cast: Cast, path: str) -> str:
         path = path.replace("{key_id}", (await cast.new_key())[0])
     if "{account_id}" in path:
         path = path.replace("{account_id}", await cast.new_account())
-    path = path.replace("{attempt_id}", "job_none-1")
+    path = path.replace("{attempt_id}", "job_none-1").replace("{name}", "TOKEN")
     return path.replace("{node_id}", cast.pias_node).replace("{job_id}", cast.done_job)
 
 

@@ -1,5 +1,6 @@
 "use client";
 import { Ban } from "lucide-react";
+import { GroupGraph } from "@/components/jobs/job-graph";
 import { StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
@@ -56,6 +57,7 @@ function Known({ group }: { group: Group }) {
           <Grid id={group.id} total={group.total} />
         </div>
       </Card>
+      <GroupGraph groupId={group.id} />
       <Lists group={group} />
       <div className="grid items-start gap-5 xl:grid-cols-2">
         <HomeCard group={group} />

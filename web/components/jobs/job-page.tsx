@@ -8,6 +8,7 @@ import { JobActions } from "./job-actions";
 import { JobAttempts } from "./job-attempts";
 import { JobCost } from "./job-cost";
 import { JobFiles } from "./job-files";
+import { JobGraph } from "./job-graph";
 import { JobLogs } from "./job-logs";
 import { JobSpec } from "./job-spec";
 import { JobError, JobSummary } from "./job-summary";
@@ -69,6 +70,7 @@ function Known({ job }: { job: JobDetail }) {
           { value: "attempts", label: `Attempts (${job.tries?.length ?? 0})`, content: <JobAttempts job={job} /> },
           { value: "usage", label: "Usage", content: <JobUsage job={job} /> },
           { value: "cost", label: "Cost", content: <JobCost job={job} /> },
+          { value: "graph", label: "Graph", content: <JobGraph jobId={job.id} /> },
           { value: "spec", label: "Specification", content: <JobSpec job={job} /> },
         ]}
       />

@@ -68,7 +68,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
           </Fact>
         )}
         {(job.after ?? []).length > 0 && (
-          <Fact name="Waits for">
+          <Fact name="Comes after">
             {(job.after ?? []).slice(0, 20).map((id) => (
               <Link key={id} className="link mr-2 font-mono text-sm" href={jobHref(id)}>
                 …{id.slice(-6)}

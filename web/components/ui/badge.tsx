@@ -50,6 +50,7 @@ const STATES: Record<string, Tone> = {
   banned: "bad",
   fail: "bad",
   cancelled: "warn",
+  skipped: "neutral",
   paused: "warn",
   draining: "warn",
   warn: "warn",

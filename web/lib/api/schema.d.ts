@@ -158,6 +158,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the jobs that are connected with a job: before it, after it, or over others */
+        get: operations["get_job_graph"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/queue": {
         parameters: {
             query?: never;
@@ -202,6 +219,23 @@ export interface paths {
         };
         /** Get a group, with its number of jobs in each state */
         get: operations["get_group"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/groups/{group_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the jobs of a group that come before or after other jobs */
+        get: operations["get_group_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -533,6 +567,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/attempts/{attempt_id}/arguments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the results of other jobs that are arguments of a running one */
+        get: operations["get_arguments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/attempts/{attempt_id}/messages": {
         parameters: {
             query?: never;
@@ -544,6 +595,23 @@ export interface paths {
         put?: never;
         /** Send a message from a running job to its group's collector */
         post: operations["receive_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get the secrets of an attempt that this node starts, sealed to a key that it made for the request */
+        post: operations["attempt_secrets"];
         delete?: never;
         options?: never;
         head?: never;
@@ -750,6 +818,23 @@ export interface paths {
         get: operations["get_own_node"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/nodes/self/speed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get back what was sent, with which a node measures the speed of its connection */
+        post: operations["echo"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2016,6 +2101,145 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List your secrets, without their values */
+        get: operations["list_secrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Store a secret, or replace its value. Nothing shows the value again */
+        put: operations["set_secret"];
+        post?: never;
+        /** Remove a secret. Jobs that name it fail when they start */
+        delete: operations["remove_secret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List your schedules */
+        get: operations["list_schedules"];
+        put?: never;
+        /** Add a schedule, which submits jobs at the times of a cron expression */
+        post: operations["add_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a schedule with its newest runs */
+        get: operations["get_schedule"];
+        put?: never;
+        post?: never;
+        /** Remove a schedule. Its jobs continue */
+        delete: operations["remove_schedule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the runs of a schedule, newest first */
+        get: operations["list_schedule_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pause a schedule. Its jobs continue */
+        post: operations["pause_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a schedule from now on */
+        post: operations["resume_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a schedule once now */
+        post: operations["run_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/volumes": {
         parameters: {
             query?: never;
@@ -2238,6 +2462,28 @@ export interface components {
              */
             can_approve: boolean;
         };
+        /**
+         * ArgumentPage
+         * @description Results of some of the jobs. Request with `after=next` until `next` is null.
+         */
+        ArgumentPage: {
+            /** Arguments */
+            arguments: components["schemas"]["ArgumentView"][];
+            /** Next */
+            next?: number | null;
+        };
+        /**
+         * ArgumentView
+         * @description The result of one job.
+         */
+        ArgumentView: {
+            /** Job Id */
+            job_id: string;
+            /** Result */
+            result?: string | null;
+            /** Result Artifact */
+            result_artifact?: string | null;
+        };
         /** ArrivalReply */
         ArrivalReply: {
             /** Recorded */
@@ -2350,6 +2596,29 @@ export interface components {
             /** Created At Ms */
             created_at_ms: number;
         };
+        /** AttemptSecretsReply */
+        AttemptSecretsReply: {
+            /**
+             * Sealed
+             * @default
+             */
+            sealed: string;
+            /**
+             * Missing
+             * @default []
+             */
+            missing: string[];
+        };
+        /**
+         * AttemptSecretsRequest
+         * @description A request of a node for the secrets of an attempt that it is about to start.
+         */
+        AttemptSecretsRequest: {
+            /** Seal To */
+            seal_to: string;
+            /** Signature */
+            signature: string;
+        };
         /**
          * AttemptUsage
          * @description One attempt over time: columns of equal length, the oldest first.
@@ -2453,6 +2722,30 @@ export interface components {
             ifsc: string;
             /** Name */
             name: string;
+        };
+        /**
+         * Cached
+         * @description Everything of that kind; replaces what the node sent before.
+         */
+        Cached: {
+            /**
+             * Items
+             * @default []
+             */
+            items: components["schemas"]["CachedItem"][];
+        };
+        /**
+         * CachedItem
+         * @description Something that the node has cached, which later jobs need not fetch.
+         */
+        CachedItem: {
+            /** Key */
+            key: string;
+            /**
+             * Took Ms
+             * @default 0
+             */
+            took_ms: number;
         };
         /**
          * CeilingLevel
@@ -2920,6 +3213,33 @@ export interface components {
             text: string;
         };
         /**
+         * EnvironmentModel
+         * @description One environment that a node's owner offers to jobs.
+         */
+        EnvironmentModel: {
+            /** Name */
+            name: string;
+            /** Python */
+            python: string;
+            /**
+             * Cuda
+             * @default
+             */
+            cuda: string;
+            /**
+             * Packages
+             * @default {}
+             */
+            packages: {
+                [key: string]: string;
+            };
+            /**
+             * Packages Count
+             * @default 0
+             */
+            packages_count: number;
+        };
+        /**
          * Estimate
          * @description The median and the 90th percentile of earlier cases. Null: unknown, and `text` says why.
          */
@@ -3181,6 +3501,48 @@ export interface components {
             left_ms?: number | null;
             /** Checkpoint */
             checkpoint?: components["schemas"]["OutputRef"][] | null;
+        };
+        /** GraphEdge */
+        GraphEdge: {
+            /** After Id */
+            after_id: string;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Is Argument
+             * @default false
+             */
+            is_argument: boolean;
+        };
+        /** GraphJob */
+        GraphJob: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Key */
+            key?: string | null;
+            /** Group Id */
+            group_id?: string | null;
+            state: components["schemas"]["JobState"];
+            reason: components["schemas"]["Reason"];
+            /** @default success */
+            when: components["schemas"]["When"];
+        };
+        /**
+         * GraphView
+         * @description Jobs, each after those that it comes after, and the edges between them.
+         */
+        GraphView: {
+            /** Jobs */
+            jobs: components["schemas"]["GraphJob"][];
+            /** Edges */
+            edges: components["schemas"]["GraphEdge"][];
+            /**
+             * More
+             * @default false
+             */
+            more: boolean;
         };
         /**
          * GroupItem
@@ -3683,6 +4045,11 @@ export interface components {
             bundled: number;
             /** Replaces */
             replaces?: string | null;
+            /**
+             * Uses
+             * @default []
+             */
+            uses: string[];
         };
         /** ItemPage */
         ItemPage: {
@@ -3808,6 +4175,13 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @default success */
+            when: components["schemas"]["When"];
+            /**
+             * Uses
+             * @default []
+             */
+            uses: string[];
             /**
              * Tries
              * @default []
@@ -3920,6 +4294,25 @@ export interface components {
          * @description What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission.
          */
         JobSpec: {
+            /**
+             * Secrets
+             * @default {}
+             */
+            secrets: {
+                [key: string]: string;
+            };
+            /** Registry Secret */
+            registry_secret?: string | null;
+            /**
+             * Secret Owners
+             * @default []
+             */
+            secret_owners: string[];
+            /**
+             * Secrets Anywhere
+             * @default false
+             */
+            secrets_anywhere: boolean;
             kind: components["schemas"]["JobKind"];
             /** Name */
             name: string;
@@ -3935,7 +4328,11 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "offered_only": false,
+             *       "down_mbps": 0,
+             *       "up_mbps": 0,
+             *       "prefer": "balanced"
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -4014,6 +4411,11 @@ export interface components {
             children: number;
             /** Children Budget */
             children_budget?: number | null;
+            /**
+             * Takes Results
+             * @default false
+             */
+            takes_results: boolean;
         };
         /**
          * JobState
@@ -4927,6 +5329,32 @@ export interface components {
              * @example namespace
              */
             isolation?: string | null;
+            /**
+             * Offered Only
+             * @default false
+             */
+            offered_only: boolean;
+            /**
+             * Require
+             * @example tag.ssd and (site == "lab-3" or not tag.laptop)
+             */
+            require?: string | null;
+            /**
+             * Down Mbps
+             * @default 0
+             */
+            down_mbps: number;
+            /**
+             * Up Mbps
+             * @default 0
+             */
+            up_mbps: number;
+            /**
+             * Prefer
+             * @default balanced
+             * @enum {string}
+             */
+            prefer: "balanced" | "cheapest" | "fastest";
         };
         /** NewKeyReply */
         NewKeyReply: {
@@ -5126,6 +5554,7 @@ export interface components {
              */
             rules: string;
             profile?: components["schemas"]["Profile"] | null;
+            cached?: components["schemas"]["Cached"] | null;
         };
         /**
          * NodeAttempt
@@ -5634,6 +6063,14 @@ export interface components {
              */
             timeout_s: number;
             /**
+             * Dependencies
+             * @default []
+             * @example [
+             *       "torch>=2.4"
+             *     ]
+             */
+            dependencies: string[];
+            /**
              * Limit
              * @default 100
              */
@@ -5800,6 +6237,16 @@ export interface components {
          * @description A node as described by its agent.
          */
         Profile: {
+            /**
+             * Environments
+             * @default []
+             */
+            environments: components["schemas"]["EnvironmentModel"][];
+            /**
+             * Installs
+             * @default true
+             */
+            installs: boolean;
             /** Name */
             name: string;
             /** Cores */
@@ -5873,6 +6320,16 @@ export interface components {
              * @default false
              */
             network: boolean;
+            /**
+             * Down Mbps
+             * @default 0
+             */
+            down_mbps: number;
+            /**
+             * Up Mbps
+             * @default 0
+             */
+            up_mbps: number;
             /**
              * Version
              * @default
@@ -5999,7 +6456,11 @@ export interface components {
              *       "prefer_tags": [],
              *       "exclude_tags": [],
              *       "properties": {},
-             *       "exclude_hosts": []
+             *       "exclude_hosts": [],
+             *       "offered_only": false,
+             *       "down_mbps": 0,
+             *       "up_mbps": 0,
+             *       "prefer": "balanced"
              *     }
              */
             needs: components["schemas"]["Needs"];
@@ -6031,6 +6492,16 @@ export interface components {
              * @default []
              */
             labels: string[];
+            /**
+             * Dependencies
+             * @default []
+             * @example [
+             *       "torch>=2.4"
+             *     ]
+             */
+            dependencies: string[];
+            /** Secret Owners */
+            secret_owners?: string[] | null;
             /** Name */
             name?: string | null;
             /** Spec Digest */
@@ -6097,6 +6568,10 @@ export interface components {
             nodes_network?: number | null;
             /** Nodes Python */
             nodes_python?: number | null;
+            /** Nodes Warm */
+            nodes_warm?: number | null;
+            /** Cold Ms */
+            cold_ms?: number | null;
             /**
              * Reason
              * @default
@@ -6133,7 +6608,7 @@ export interface components {
          * @description The reason for a state. The words are stable; people see a sentence made from them.
          * @enum {string}
          */
-        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
+        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "skipped" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
         /**
          * Receipt
          * @description For the accepted run and the runs that confirmed its result. Amounts in microcredits, times in milliseconds since the
@@ -6714,6 +7189,164 @@ export interface components {
              */
             per_day: number;
         };
+        /** ScheduleDetail */
+        ScheduleDetail: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Account Id */
+            account_id: string;
+            /** Cron */
+            cron: string;
+            /** Tz */
+            tz: string;
+            /** Overlap */
+            overlap: string;
+            /** Missed */
+            missed: string;
+            /** State */
+            state: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Failures
+             * @default 0
+             */
+            failures: number;
+            /** Created At Ms */
+            created_at_ms: number;
+            /**
+             * Next Ms
+             * @default []
+             */
+            next_ms: number[];
+            last?: components["schemas"]["ScheduleRun"] | null;
+            spec: components["schemas"]["JobSpec"];
+            /** Jobs */
+            jobs: number;
+            /**
+             * Runs
+             * @default []
+             */
+            runs: components["schemas"]["ScheduleRun"][];
+        };
+        /** SchedulePage */
+        SchedulePage: {
+            /** Next */
+            next?: string | null;
+            /** Schedules */
+            schedules: components["schemas"]["ScheduleView"][];
+        };
+        /**
+         * ScheduleRequest
+         * @description A new schedule.
+         */
+        ScheduleRequest: {
+            /** Name */
+            name: string;
+            /**
+             * Cron
+             * @example 0 3 * * *
+             */
+            cron: string;
+            /**
+             * Tz
+             * @default UTC
+             * @example Europe/Berlin
+             */
+            tz: string;
+            /**
+             * Overlap
+             * @default skip
+             * @enum {string}
+             */
+            overlap: "skip" | "queue" | "replace";
+            /**
+             * Missed
+             * @default run-once
+             * @enum {string}
+             */
+            missed: "run-once" | "skip";
+            request: components["schemas"]["SubmitRequest"];
+        };
+        /**
+         * ScheduleRun
+         * @description One tick and what became of it.
+         */
+        ScheduleRun: {
+            /** Tick Ms */
+            tick_ms: number;
+            /**
+             * By Hand
+             * @default false
+             */
+            by_hand: boolean;
+            /** State */
+            state: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Job Ids
+             * @default []
+             */
+            job_ids: string[];
+            /**
+             * Outcome
+             * @default
+             */
+            outcome: string;
+        };
+        /** ScheduleRunPage */
+        ScheduleRunPage: {
+            /** Next */
+            next?: string | null;
+            /** Runs */
+            runs: components["schemas"]["ScheduleRun"][];
+        };
+        /** ScheduleView */
+        ScheduleView: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Account Id */
+            account_id: string;
+            /** Cron */
+            cron: string;
+            /** Tz */
+            tz: string;
+            /** Overlap */
+            overlap: string;
+            /** Missed */
+            missed: string;
+            /** State */
+            state: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Failures
+             * @default 0
+             */
+            failures: number;
+            /** Created At Ms */
+            created_at_ms: number;
+            /**
+             * Next Ms
+             * @default []
+             */
+            next_ms: number[];
+            last?: components["schemas"]["ScheduleRun"] | null;
+        };
         /** ScoresView */
         ScoresView: {
             /** Cpu */
@@ -6731,6 +7364,33 @@ export interface components {
              * @default []
              */
             gflops: (number | null)[];
+        };
+        /** SecretList */
+        SecretList: {
+            /** Secrets */
+            secrets: components["schemas"]["SecretView"][];
+        };
+        /**
+         * SecretRequest
+         * @description A new value of a secret.
+         */
+        SecretRequest: {
+            /** Value */
+            value: string;
+        };
+        /**
+         * SecretView
+         * @description A secret without its value, which is never shown.
+         */
+        SecretView: {
+            /** Name */
+            name: string;
+            /** Size */
+            size: number;
+            /** Created At Ms */
+            created_at_ms: number;
+            /** Changed At Ms */
+            changed_at_ms: number;
         };
         /** SignInReply */
         SignInReply: {
@@ -6868,7 +7528,8 @@ export interface components {
              * Items
              * @default [
              *       {
-             *         "bundled": 1
+             *         "bundled": 1,
+             *         "uses": []
              *       }
              *     ]
              */
@@ -6888,6 +7549,8 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @default success */
+            when: components["schemas"]["When"];
             /**
              * Ttl S
              * @default 604800
@@ -7271,6 +7934,12 @@ export interface components {
             /** Disabled Reason */
             disabled_reason?: string | null;
         };
+        /**
+         * When
+         * @description The condition on the jobs that a job comes after.
+         * @enum {string}
+         */
+        When: "success" | "failure" | "always";
         /**
          * Which
          * @description Which of a group's items to list.
@@ -8885,6 +9554,122 @@ export interface operations {
             };
         };
     };
+    get_job_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_queue: {
         parameters: {
             query?: never;
@@ -9261,6 +10046,122 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_group_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                group_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphView"];
                 };
             };
             /** @description No valid key, cookie or node token */
@@ -12021,6 +12922,123 @@ export interface operations {
             };
         };
     };
+    get_arguments: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArgumentPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     receive_message: {
         parameters: {
             query?: never;
@@ -12188,6 +13206,180 @@ export interface operations {
                      *       "status": 507,
                      *       "code": "quota_exceeded",
                      *       "detail": "Your account stores 1.1 TB of files and job data and may store 1.1 TB. There is no room for another 3.2 GB."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    attempt_secrets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttemptSecretsRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttemptSecretsReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -13814,6 +15006,8 @@ export interface operations {
                 tier?: string;
                 /** @description The region of its prices */
                 region?: string;
+                /** @description Packages, such as torch>=2.4, that one of its environments has; repeatable */
+                software?: string[];
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;
@@ -13960,6 +15154,82 @@ export interface operations {
                      *       "status": 404,
                      *       "code": "not_found",
                      *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    echo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was sent */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -24750,6 +26020,1438 @@ export interface operations {
                      *       "status": 404,
                      *       "code": "not_found",
                      *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_secrets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretList"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_schedules: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before */
+                after?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SchedulePage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The same key with the same body gets the same reply, and one effect */
+                "idempotency-key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleDetail"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_schedule_runs: {
+        parameters: {
+            query?: {
+                /** @description Milliseconds since the epoch */
+                before?: number | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleRunPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pause_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resume_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    run_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The same key with the same body gets the same reply, and one effect */
+                "idempotency-key"?: string;
+            };
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleRun"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

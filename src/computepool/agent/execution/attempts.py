@@ -25,6 +25,7 @@ from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
 from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import Seal, public_bytes
+from computepool.protocol.secrets import SecretBundle
 from computepool.protocol.volumes.manifest import VolumeManifest
 from computepool.protocol.volumes.volumes import OpenedVolumes, VolumeMount
 
@@ -87,6 +88,7 @@ class Attempt:
     stop: Stop | None = None
     kill: Callable[[Status], object] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
+    secrets: SecretBundle | None = field(default=None, repr=False)  #: of a job that has some, once they were fetched
     call: Call | None = None  #: the function call, once a worker has it
     announced: bool = False  #: reported to the hub as running
     sent_progress: float | None = None
@@ -120,9 +122,17 @@ class Attempt:
 
     @property
     def worker_key(self) -> WorkerKey:
+        """A worker that had secrets serves only attempts of the same account that get the very same ones."""
         key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
+        if self.secrets is not None:
+            key = replace(key, secrets=tuple(sorted(self.secrets.env.items())))
         # Volumes are mounted when a worker starts, so nobody else can use it.
         return replace(key, only_for=self.id) if self.spec.spec.volumes else key
+
+    def receive_secrets(self, secrets: SecretBundle) -> None:
+        self.secrets = secrets
+        if self.log is not None:
+            self.log.mask(secrets.values())
 
     @property
     def allowed_s(self) -> float:

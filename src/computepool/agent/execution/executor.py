@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from computepool.agent.context import Node
+from computepool.agent.execution import job_secrets
 from computepool.agent.execution.attempt_result import AttemptResult, CannotStart, failed_result, returned_result
 from computepool.agent.execution.attempts import Attempt, AttemptTable, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
+from computepool.agent.execution.job_secrets import SecretFetcher
 from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
@@ -38,6 +40,7 @@ class Executor:
     processes: ProcessRunner
     functions: FunctionRunner
     _: KW_ONLY
+    secrets: SecretFetcher
     keeper: CheckpointKeeper
     relay: CallRelay
     shipper: LogShipper
@@ -142,6 +145,7 @@ class Executor:
                 attempt.cpu_ids = lane.cpu_ids
                 result = await self._run(attempt, lane)
                 await self.relay.end(attempt)
+                job_secrets.mask_result(attempt, result)
                 sealing.close(result, attempt.seal)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
@@ -157,6 +161,8 @@ class Executor:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.result(started=False)
         try:
+            if attempt.spec.spec.has_secrets and attempt.secrets is None:
+                await attempt.prepare(self.secrets.fetch(attempt))
             if attempt.spec.kind in CALLED:
                 result = await self.functions.run(attempt, lane)
             else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from computepool.agent.hardware import driver, gpus
 from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
+from computepool.agent.packages.offered import ReadyEnvironment
 from computepool.agent.sandbox.base import OUTPUTS, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.interior import atomic_folder
@@ -34,6 +35,8 @@ from computepool.protocol.volumes.volumes import variable_of
 #: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
 NETWORK = "/run/computepool"
+#: What the SDK needs in an offered environment, if its Python is not the agent's version.
+OFFER_SITE = "/opt/site"
 #: The default number of threads: of OpenMP, of the numeric libraries that read its variable (MKL, OpenBLAS, NumExpr), and
 #: of Python's own os.cpu_count() from 3.13.
 THREADS = ("OMP_NUM_THREADS", "PYTHON_CPU_COUNT")
@@ -70,8 +73,10 @@ class JobEnvironment:
     egress: Egress | None = None
     fence: Fence | None = None
 
-    def worker_argv(self, interpreter: Interpreter | None) -> list[str | Path]:
+    def worker_argv(self, interpreter: Interpreter | None, offer: ReadyEnvironment | None = None) -> list[str | Path]:
         """With the full path of Python, whatever PATH the job sets."""
+        if offer is not None and offer.environment.python is not None:
+            return [offer.environment.python, "-s", offer.site / _WORKER]
         if interpreter is None:
             return [self.runtime.python, "-s", self.runtime.path / SITE / _WORKER]
         return [interpreter.path, "-s", interpreter.site / _WORKER]
@@ -105,6 +110,7 @@ class JobEnvironment:
         env: Mapping[str, str],
         packages: Path | None = None,
         interpreter: Interpreter | None = None,
+        offer: ReadyEnvironment | None = None,
         cards: Sequence[int] = (),
         fds: Mapping[int, int] | None = None,
         proxy: EgressProxy | None = None,
@@ -120,6 +126,7 @@ class JobEnvironment:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
+        mounts |= self._offer_mounts(offer)
         plain = SandboxPolicy(mounts=mounts, volumes={one.folder: one.place for one in volumes})
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
@@ -138,18 +145,18 @@ class JobEnvironment:
             **self._volume_env(volumes, workdir, plain),
             **env,
         }
+        variables |= (
+            offered := self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
+        )
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         if used and self.sandbox.level is not Level.PROCESS:
             mounts |= driver.mounts(used, sysfs=self.sandbox.level is not Level.GVISOR)  # gVisor has a sysfs of its own
-            own = python.get("LD_LIBRARY_PATH")
-            if own is None:
-                own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
+            own = {**self.runtime.env(INSIDE), **python, **offered}.get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
-        return SandboxPolicy(
-            mounts=mounts,
-            volumes=plain.volumes,
+        return replace(
+            plain,  # Its mounts now include those of the cards.
             env=variables,
             fds=fds or {},
             gpus=tuple(dict.fromkeys(node for card in used for node in card.nodes)),
@@ -162,6 +169,26 @@ class JobEnvironment:
         """Where each volume is."""
         paths = ((one, self.sandbox.inside(one.folder, workdir=workdir, policy=policy)) for one in volumes)
         return {variable_of(one.mount.volume): path for one, path in paths}
+
+    def _offer_mounts(self, offer: ReadyEnvironment | None) -> dict[Path, str]:
+        if offer is None:
+            return {}
+        own = self.runtime.path / SITE
+        return offer.mounts | ({} if offer.site == own else {offer.site: OFFER_SITE})
+
+    def _offer_env(
+        self, offer: ReadyEnvironment | None, env: Mapping[str, str], inside: Callable[[Path], str]
+    ) -> dict[str, str]:
+        """Variables for an environment of the owner's. Its own modules come before those that the SDK needs."""
+        if offer is None:
+            return {}
+        found = offer.environment
+        listed = filter(None, (env.get("PYTHONPATH"), *([] if found.python else map(str, found.site))))
+        if found.python is None:
+            return {"PYTHONPATH": ":".join(listed)}
+        own = self.runtime.env(inside(self.runtime.path))
+        set_by_job = {name: env[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in env}
+        return {"PYTHONPATH": ":".join((*listed, inside(offer.site)))} | found.env(own | set_by_job)
 
     def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Variables for a Python other than the agent's own; empty for the agent's."""

@@ -29,6 +29,8 @@ class JobLogs:
                 is_checkpoint=partial(is_checkpoint, attempt) if attempt.spec.spec.saves else None,
                 is_call=partial(job_calls.is_call, attempt),
             )
+            if attempt.secrets is not None:
+                attempt.log.mask(attempt.secrets.values())
         return attempt.log
 
     def note(self, attempt: Attempt, text: str) -> None:

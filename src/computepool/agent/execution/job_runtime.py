@@ -14,6 +14,7 @@ from typing import Any
 MODULES = (
     "core/errors.py",
     "protocol/jobs/bundles.py",
+    "protocol/values/results.py",
     "protocol/values/values.py",
     "protocol/values/values_arrow.py",
     "protocol/values/values_records.py",

@@ -11,11 +11,12 @@ import hashlib
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.context import Node
+from computepool.agent.execution.masking import Masker
 from computepool.agent.hub_link.hub_client import TRANSIENT
 from computepool.core.errors import ComputePoolError
 from computepool.protocol import sealing
@@ -93,7 +94,12 @@ class LogBuffer:
         self._resumed = False
         self.checkpoints: list[CheckpointLine] = []  #: announced, until the sink takes them
         self.calls: list[str] = []  #: announced calls to the hub, likewise
+        self._maskers: dict[str, Masker] = {}  #: of a job with secrets
         self.stderr_tail = ""  #: for the sentence that says how the attempt ended
+
+    def mask(self, values: Sequence[str]) -> None:
+        """Replace these values in all output from now on."""
+        self._maskers = {stream: Masker(values) for stream in (STDOUT, STDERR)}
 
     def resume(self, printed: bytes | None) -> None:
         """Prepend what earlier attempts printed; None if that was too long to keep. Repetitions have no effect."""
@@ -111,6 +117,11 @@ class LogBuffer:
     def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
         """`skipped`: bytes that followed and were not read, because they would not be kept."""
         self.seen_bytes += len(data) + skipped
+        if (masker := self._maskers.get(stream)) is not None:
+            data = masker.feed(data) + (masker.break_off() if skipped else b"")
+        self._receive(stream, data)
+
+    def _receive(self, stream: str, data: bytes) -> None:
         if stream == STDOUT:
             data = self._without_signals(data)
             if self._printed is not None:
@@ -146,6 +157,8 @@ class LogBuffer:
             self._end(stream)
 
     def _end(self, stream: str) -> None:
+        if (masker := self._maskers.get(stream)) is not None and (rest := masker.end()):
+            self._receive(stream, rest)
         held = b""
         if stream == STDOUT:
             held, self._held = self._held, b""

@@ -85,10 +85,10 @@ class ProcessRunner:
     async def _run_in(self, attempt: Attempt, workdir: Path) -> Exit:
         spec = attempt.spec.spec
         argv, requirements = self._command(attempt, workdir)
-        provision, python = NOTHING, attempt.spec.python
-        if requirements or python:
+        provision, software = NOTHING, attempt.spec.software(requirements)
+        if software:
             note = partial(self.sink.logs.note, attempt)
-            provision = await attempt.prepare(self.provisions.acquire(python, requirements, note=note))
+            provision = await attempt.prepare(self.provisions.acquire(software, note=note))
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self.cache, attempt.spec.inputs, workdir))
@@ -125,6 +125,7 @@ class ProcessRunner:
         grant, spec = attempt.grant, attempt.spec
         env = {
             **spec.spec.env,
+            **({} if attempt.secrets is None else attempt.secrets.env),
             "COMPUTEPOOL_JOB_ID": grant.job_id,
             "COMPUTEPOOL_ATTEMPT": str(grant.attempt_no),
             "COMPUTEPOOL_SLICE": str(grant.item),
@@ -137,6 +138,7 @@ class ProcessRunner:
             env=env,
             packages=provision.packages,
             interpreter=provision.interpreter,
+            offer=provision.offer,
             cards=grant.gpus,
             proxy=attempt.proxy,
             cpu_ids=attempt.cpu_ids,

@@ -26,17 +26,30 @@ WORKER_WALL_S = 90 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareNeeds:
+    """What a job needs besides the agent's own Python. Empty for most."""
+
+    packages: tuple[str, ...] = ()
+    python: str = ""  #: the versions that it needs; "" if the agent's own is one of them
+    pythons: frozenset[str] = frozenset()  #: the minor versions that it needs, if it has packages; empty: any
+    offered_only: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.packages or self.python)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerKey:
     """Two calls with equal keys can share a warm worker."""
 
     account: str
     limits: Limits
-    packages: tuple[str, ...]
+    software: SoftwareNeeds
     env: tuple[tuple[str, str], ...]
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
-    python: str = ""  #: as in PreparedSpec
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  #: values by variable
     only_for: str = ""  #: the attempt that has the worker for itself
 
 
@@ -68,6 +81,13 @@ class PreparedSpec:
         allowed = requirements.minor_versions(versions)
         return versions if allowed and PYTHON not in allowed else ""
 
+    def software(self, packages: tuple[str, ...]) -> SoftwareNeeds:
+        needs = self.spec.needs
+        if not packages:
+            return SoftwareNeeds(python=self.python)
+        pythons = requirements.minor_versions(needs.python or "")
+        return SoftwareNeeds(packages=packages, python=self.python, pythons=pythons, offered_only=needs.offered_only)
+
     def worker_key(self, account: str, cards: tuple[int, ...]) -> WorkerKey:
         """Returns the same object for the same arguments, which makes comparison fast."""
         key = self.worker_keys.get((account, cards))
@@ -76,12 +96,11 @@ class PreparedSpec:
                 account=account,
                 # The agent times each call itself; a worker as a whole may live long.
                 limits=replace(self.limits, wall_s=WORKER_WALL_S),
-                packages=check_requirements(tuple(self.spec.dependencies)),
+                software=self.software(check_requirements(tuple(self.spec.dependencies))),
                 env=tuple(sorted(self.spec.env.items())),
                 inputs=self.inputs,
                 cards=cards,
                 net=tuple(sorted(self.net)),
-                python=self.python,
             )
             self.worker_keys[account, cards] = key
         return key

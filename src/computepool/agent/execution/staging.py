@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -48,14 +48,25 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
         raise BadJob(f"the artifact {digest[:12]}… for {name!r} is gone") from error
     except ComputePoolError as error:
         raise StagingFailed(f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}") from error
-    try:
+    with _input_errors(workdir, name):
         await _copy_and_close(source, workdir, name)
+
+
+@contextmanager
+def _input_errors(workdir: Path, name: str) -> Iterator[None]:
+    try:
+        yield
     except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
         if is_folder_full(error, workdir):
             raise FolderFull(f"the work folder is too small for {name!r}") from error
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
+
+
+def place_text(text: str, workdir: Path, *, name: str) -> None:
+    with _input_errors(workdir, name):
+        place_bytes(text.encode(), workdir, name=name)
 
 
 def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = False) -> None:

@@ -50,6 +50,7 @@ def profile(
     python: str,
     version: str,
     fetches_python: Sequence[str] = (),
+    installs: bool = True,
     runtime: str = "",
 ) -> Profile:
     """The node's description of itself for the hub."""
@@ -68,6 +69,7 @@ def profile(
         mesh_version=config.mesh_version,
         python=python,
         fetches_python=list(fetches_python),
+        installs=installs,
         runtime=runtime,
         isolation=level.label,
         trusted=list(config.trusted),

@@ -13,7 +13,9 @@ from computepool.core.errors import BadRequest
 #: Optional fields added since, as paths without list indexes. No signature covers them.
 _ADDED = frozenset(
     (
-        *("profile.fetches_python", "profile.place", "stopping"),
+        *("profile.fetches_python", "profile.place", "stopping", "cached"),
+        *("profile.environments", "profile.installs"),
+        *("profile.down_mbps", "profile.up_mbps"),
         *("running.earlier", "running.load.ago_ms", "running.load.gpu_percent", "running.load.vram_mb"),
         *("reports.loads", "reports.printed_chars", "logs.seq", "chunks.seq"),
     )

@@ -23,6 +23,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.wire import Wire, WireError
+from computepool.agent.network.speed import DOWN, UP, SpeedMeter
 from computepool.core.backoff import double
 from computepool.core.errors import (
     ERRORS_BY_CODE,
@@ -39,6 +40,7 @@ from computepool.protocol.hub_keys import HubKeys
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
 from computepool.protocol.money.market import OwnNodeView
+from computepool.protocol.nodes.arguments import ArgumentPage
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import (
     CompleteReply,
@@ -50,6 +52,7 @@ from computepool.protocol.nodes.nodes import (
     RekeyReply,
     RekeyRequest,
 )
+from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_token
 from computepool.protocol.volumes.volumes import OpenedVolumes
 
@@ -90,6 +93,7 @@ class HubClient:
         self._clock = clock
         self._limits = limits
         self._identity = identity
+        self.speed = SpeedMeter(clock.steady)
         self.offset_ms = 0  #: the hub's clock minus this machine's, as of the last reply
         self._token = ""
         self._token_ends_s = 0
@@ -170,6 +174,14 @@ class HubClient:
         except ValueError as error:
             raise Unavailable("The hub's reply is not JSON.") from error
 
+    async def secrets(self, attempt_id: str, request: AttemptSecretsRequest) -> AttemptSecretsReply:
+        path = f"/attempts/{quote(attempt_id, safe='')}/secrets"
+        return await self._post(AttemptSecretsReply, path, _json_bytes(request))
+
+    async def arguments(self, attempt_id: str, *, after: int) -> ArgumentPage:
+        """Results of other jobs that are arguments of this attempt's."""
+        return await self._get(ArgumentPage, f"/attempts/{quote(attempt_id, safe='')}/arguments?after={after}")
+
     async def hardware(self, report: HardwareReport) -> HardwareView:
         return await self._post(HardwareView, "/hardware", _json_bytes(report))
 
@@ -186,6 +198,30 @@ class HubClient:
             size = len(await self._send("GET", path, signed=False, timeout_s=_PROBE_S))
             times.append(self._clock.steady() - begin)
         return min(times), size
+
+    async def test_speed(self) -> None:
+        """Send some bytes to the hub and receive them again, for a first measurement. Without one the speed is unknown."""
+        size, within_s = self._limits.speed_test_bytes, self._limits.speed_test_s
+        if not size:
+            return
+        sent, headers = self._clock.entropy(size // 2).hex().encode(), self._authorization()
+        timeout = httpx2.Timeout(within_s)
+        with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, TimeoutError):
+            async with asyncio.timeout(within_s):
+                since, url = self._clock.steady(), f"{self.url}{API}/nodes/self/speed"
+                async with self._http.stream("POST", url, content=sent, headers=headers, timeout=timeout) as reply:
+                    if reply.status_code != 200:  # an older hub
+                        return
+                    self.speed.observe(UP, len(sent), since=since)
+                    async for _ in self._measure(reply.aiter_bytes(self._limits.transfer_chunk)):
+                        pass
+
+    async def _measure(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        since, size = self._clock.steady(), 0
+        async for chunk in chunks:
+            size += len(chunk)
+            yield chunk
+        self.speed.observe(DOWN, size, since=since)
 
     async def result_delivery(self, group_id: str) -> ResultDeliveryView:
         return await self._get(ResultDeliveryView, _delivery_path(group_id))
@@ -228,8 +264,10 @@ class HubClient:
     ) -> UploadState:
         query = f"offset={offset}&size={size}&name={quote(name, safe='')}"
         headers = {"content-type": "application/octet-stream", "content-length": str(size - offset)}
-        path = f"/artifacts/{digest}?{query}"
-        return _parse(UploadState, await self._send("PUT", path, content=content, headers=headers))
+        path, since = f"/artifacts/{digest}?{query}", self._clock.steady()
+        reply = await self._send("PUT", path, content=content, headers=headers)
+        self.speed.observe(UP, size - offset, since=since)
+        return _parse(UploadState, reply)
 
     @contextlib.asynccontextmanager
     async def download(self, digest: str, *, offset: int) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
@@ -241,7 +279,7 @@ class HubClient:
                     await reply.aread()
                     raise _problem(reply)
                 start = offset if reply.status_code == 206 else 0
-                yield start, reply.aiter_bytes(self._limits.transfer_chunk)
+                yield start, self._measure(reply.aiter_bytes(self._limits.transfer_chunk))
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
 

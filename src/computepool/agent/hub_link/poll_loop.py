@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass
 
 from computepool.agent.context import Node
@@ -31,6 +32,7 @@ from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes.nodes import HOLDING_MAX, NextReply, NextRequest
 from computepool.protocol.nodes.profile import MESH_FIELD, Profile
+from computepool.protocol.nodes.software import Cached
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +88,8 @@ class NodeLoop:
         self._boot_id = self.node.clock.entropy(12).hex()
         self._backoff = Backoff(self.node.clock, self.node.limits)
         self._profile_due = True
+        self._cached: Cached | None = None  #: as it was sent or is to be sent
+        self._cached_due = False
         self._rules_changed_at = -RULES_CHANGED_S
         self._logged: set[tuple[str, str]] = set()
         self._heartbeat_due = asyncio.Event()
@@ -113,6 +117,18 @@ class NodeLoop:
             if state in (self.local_state, self.hub_state):
                 return state
         return NodeState.ACTIVE
+
+    def change_profile(self, fields: Mapping[str, object]) -> None:
+        """Describe this node anew to the hub, with the next poll."""
+        self.profile = self.profile.model_copy(update=dict(fields))
+        self._profile_due = True
+        if self._poll is not None:
+            self._poll.cancel()
+
+    def change_cached(self, cached: Cached) -> None:
+        """Tell the hub with the next poll what is cached."""
+        self._cached = cached
+        self._cached_due = True
 
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
@@ -193,6 +209,7 @@ class NodeLoop:
         wait_ms = 0  # The first poll returns at once: its reply contains the hub's intervals.
         while True:
             sent_at = self.node.clock.boot_time()
+            self._renew_profile()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._park(request)
@@ -216,8 +233,10 @@ class NodeLoop:
             if reply is None:  # cancelled, because the state changed
                 continue
             self._backoff.reset()
-            if request.profile is not None:
+            if request.profile is self.profile:
                 self._profile_due = False
+            if request.cached is not None and request.cached is self._cached:
+                self._cached_due = False
             await self.keyring.learn_key_of(reply.token)
             if not self._handle(reply, sent_at):
                 await asyncio.sleep(self.node.limits.idle_pause_s)
@@ -265,6 +284,13 @@ class NodeLoop:
                 await self.executor.wait_until_idle()
                 await self.reporter.wait_until_flushed()
 
+    def _renew_profile(self) -> None:
+        """With the measured speed of the connection, if that has changed."""
+        down, up = self.node.client.speed.advertise()
+        if (down, up) != (self.profile.down_mbps, self.profile.up_mbps):
+            self.profile = self.profile.model_copy(update={"down_mbps": down, "up_mbps": up})
+            self._profile_due = True
+
     def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(
             boot_id=self._boot_id,
@@ -275,6 +301,7 @@ class NodeLoop:
             stopping=stopping,
             rules=self.gatekeeper.rules.digest,
             profile=self.profile if self._profile_due else None,
+            cached=self._cached if self._profile_due or self._cached_due else None,
         )
 
     # ------------------------------------------------------------ replies

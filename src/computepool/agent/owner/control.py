@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.network.unix_path import short_path
+from computepool.agent.storage.cache_usage import CLEARED
 from computepool.core.errors import BadRequest, Unavailable
 
 _log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
-COMMANDS = ("status", "pause", "resume", "drain", "rekey", "leave", "leave_now", "clear_cache")
+#: Followed by `cache`, for everything, or by a kind of what is cached.
+CLEAR = "clear_"
+_SLOW = ("rekey", "environments", f"{CLEAR}cache", *(f"{CLEAR}{kind}" for kind in CLEARED))
+COMMANDS = ("status", "pause", "resume", "drain", "leave", "leave_now", *_SLOW)
 _LINE_MAX = 1024 * 1024
 _TIMEOUT_S = 5.0
 _SLOW_S = 30.0  #: a new key waits for the disk and the hub, clearing a large cache for the disk
-_SLOW = ("rekey", "clear_cache")
 
 Handler = Callable[[str], Awaitable[dict[str, Any]]]
 

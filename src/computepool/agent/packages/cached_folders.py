@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import uuid
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.storage.cache_usage import file_sizes, least_recent
+from computepool.agent.storage.cache_usage import FACTS, file_sizes, least_recent
 
 _log = logging.getLogger(__name__)
 
@@ -41,14 +42,14 @@ class CachedFolders:
     def has(self, key: str) -> bool:
         return (self.folder / key).is_dir()
 
-    async def acquire(self, key: str, make: Make) -> Path:
-        """The folder of this name, made if it is missing, and kept until `release`."""
+    async def acquire(self, key: str, make: Make, *, label: str = "") -> Path:
+        """The folder of this name, made if it is missing, and kept until `release`. `label`: for its owner to read."""
         self._in_use[key] += 1
         try:
             path = self.folder / key
             async with self._locks.setdefault(key, asyncio.Lock()):
                 if not path.is_dir():
-                    await self._make(path, make)
+                    await self._make(path, make, label=label)
                 with contextlib.suppress(OSError):
                     os.utime(path)
             await self._evict()
@@ -64,11 +65,16 @@ class CachedFolders:
         """Remove all folders that no job or warm worker uses."""
         await self._evict(everything=True)
 
-    async def _make(self, path: Path, make: Make) -> None:
+    async def _make(self, path: Path, make: Make, *, label: str) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         building = self.folder / f".building-{uuid.uuid4().hex}"
         self._in_use[building.name] += 1
         try:
             self._sizes[path.name] = await make(building)
+            facts = {"label": label, "took_ms": round((loop.time() - began) * 1000)}
+            with contextlib.suppress(OSError):  # A package may have put a folder there.
+                (building / FACTS).write_text(json.dumps(facts))
             # Another agent on this folder may have been quicker; its content is the same.
             with contextlib.suppress(OSError):
                 building.rename(path)

@@ -30,6 +30,9 @@ from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
 from computepool.agent.sandbox.interior import atomic_folder
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.core.resources import PACKAGES
+from computepool.protocol.jobs.requirements import dependencies_key
 
 _log = logging.getLogger(__name__)
 
@@ -94,11 +97,22 @@ class Environments:
         key = _key(dependencies, PYTHON if interpreter is None else interpreter.minor)
         if note is not None and not self.folders.has(key):
             note(_installing_note(dependencies))
-        return await self.folders.acquire(key, partial(self._install, dependencies, interpreter))
+        made = partial(self._install, dependencies, interpreter)
+        return await self.folders.acquire(key, made, label=_shorten(dependencies))
+
+    async def build(self, lock: str, target: Path) -> None:
+        """Install exact requirements of the owner's, for the agent's own Python, into a folder that is never evicted.
+
+        Raises BadJob or StagingFailed.
+        """
+        building = target.with_name(f".building-{target.name}")
+        await asyncio.to_thread(remove_tree, building)
+        await self._install((lock,), None, building)
+        building.rename(target)
 
     async def _install(self, dependencies: tuple[str, ...], interpreter: Interpreter | None, target: Path) -> int:
         async with self._installing:
-            _log.info("installing %s", ", ".join(dependencies))
+            _log.info("installing %s", _shorten(dependencies))
             bytes_max = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
             try:
                 build = await self._plan(dependencies, bytes_max, interpreter)
@@ -200,10 +214,14 @@ def _certificates() -> bytes:
 
 
 def _installing_note(dependencies: tuple[str, ...]) -> str:
+    return f"Installing packages ({_shorten(dependencies)})"
+
+
+def _shorten(dependencies: tuple[str, ...]) -> str:
     names = [found[0] for text in dependencies if (found := _NAME.match(text))]
     listed = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
-    return f"Installing packages ({listed}{f' and {more} more' if more > 0 else ''})"
+    return f"{listed}{f' and {more} more' if more > 0 else ''}"
 
 
 def find_uv() -> str | None:
@@ -220,7 +238,8 @@ def _key(dependencies: tuple[str, ...], python: str) -> str:
         platform.machine(),
         platform.libc_ver(),
     ]
-    return hashlib.sha256(json.dumps([dependencies, where]).encode()).hexdigest()[:32]
+    machine = hashlib.sha256(json.dumps(where).encode()).hexdigest()[:16]
+    return f"{dependencies_key(dependencies).removeprefix(PACKAGES)}-{machine}"
 
 
 def _classify_failure(code: int | None, stderr: str) -> Exception:

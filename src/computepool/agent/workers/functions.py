@@ -23,6 +23,7 @@ from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.job_volumes import VolumeKeeper
 from computepool.agent.storage.sweeper import Sweeper
+from computepool.agent.workers.arguments import place_results
 from computepool.agent.workers.worker import LONG_RESULT, MOVES, NO_MEMORY, OUTPUTS_FOLDER, RAISED, RESULT_FOLDER, SAVES
 from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.agent.workers.workers import Call, CallReply, Lost, WorkerHandle
@@ -148,8 +149,12 @@ class FunctionRunner:
             spec, grant = attempt.spec, attempt.grant
             if grant.payload_artifact or grant.checkpoint is not None or spec.digest not in worker.functions:
                 return
+            if spec.spec.takes_results:
+                return
             if attempt.stop or attempt.worker_key != worker.key:
                 return
+            if spec.spec.has_secrets:
+                return  # fetched when its turn comes
             call = self._call(attempt, worker, payload=grant.payload, function=None)
             if not worker.send(call):
                 return
@@ -169,19 +174,24 @@ class FunctionRunner:
             function = spec.function
             if spec.function_artifact is not None:
                 function = await self._place(attempt, spec.function_artifact, worker, label="function")
-        return self._call(attempt, worker, payload=payload, function=function)
+        results = None
+        if spec.takes_results:
+            results = await attempt.prepare(place_results(self.node, self.cache, worker, attempt_id=attempt.id))
+        return self._call(attempt, worker, payload=payload, function=function, results=results)
 
     async def _place(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
         name = f".{label}-{worker.next_seq()}"
         await attempt.prepare(place_artifact(self.cache, digest, worker.workdir, name=name))
         return [name]
 
-    def _call(self, attempt: Attempt, worker: WorkerHandle, *, payload: object, function: object) -> Call:
+    def _call(
+        self, attempt: Attempt, worker: WorkerHandle, *, payload: object, function: object, results: object = None
+    ) -> Call:
         grant, spec = attempt.grant, attempt.spec
         seq = worker.next_seq()
         ids = [grant.job_id, str(grant.attempt_no), str(grant.item), str(grant.items)]
         saves = MOVES if spec.spec.moves else SAVES if spec.spec.saves else 0
-        message = json.dumps([seq, spec.digest, ids, payload, function, spec.spec.allow_pickle, saves])
+        message = json.dumps([seq, spec.digest, ids, payload, function, spec.spec.allow_pickle, saves, results])
         return Call(
             seq=seq,
             message=message.encode(),
@@ -291,7 +301,7 @@ def _changes_startup(attempt: Attempt) -> bool:
     spec = attempt.spec.spec
     if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
         return True
-    return any(name.startswith(_READ_AT_START) for name in spec.env)
+    return any(name.startswith(_READ_AT_START) for name in (*spec.env, *spec.secrets))
 
 
 def _result_of_lost(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:

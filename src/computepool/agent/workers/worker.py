@@ -21,12 +21,12 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
 from computepool.protocol.jobs import bundles
-from computepool.protocol.values import values
+from computepool.protocol.values import results, values
 
 #: A longer message is written to a file in the work folder: a datagram must fit the socket's buffer.
 FRAME_MAX = 64 * 1024
@@ -42,6 +42,11 @@ READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "rais
 
 #: What a job declared, unless nothing: that it saves checkpoints, or that it also moves.
 SAVES, MOVES = 1, 2
+
+#: Names the variables that hold secrets, separated by commas.
+SECRETS_VARIABLE = "COMPUTEPOOL_SECRETS"
+_SECRET_MIN = 4
+_secrets: list[str] = []
 
 _STREAMS = ("stdout", "stderr")
 _PROGRESS_GAP_NS = 500_000_000
@@ -78,7 +83,7 @@ class Worker:
             self._serve(call)
 
     def _serve(self, call: list[Any]) -> None:
-        seq, spec, ids, payload, function, allow_pickle, saves = call
+        seq, spec, ids, payload, function, allow_pickle, saves, files = call
         environ = os.environ
         environ["COMPUTEPOOL_JOB_ID"], environ["COMPUTEPOOL_ATTEMPT"] = ids[0], ids[1]
         environ["COMPUTEPOOL_SLICE"], environ["COMPUTEPOOL_SLICES"] = ids[2], ids[3]
@@ -91,13 +96,16 @@ class Worker:
         environ["COMPUTEPOOL_MOVES"] = "1" if saves == MOVES else ""
         self._failed = 0
         started = time.perf_counter_ns()
-        kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
+        kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle, files=files)
         wall_us = (time.perf_counter_ns() - started) // 1000
         if os.getpid() != self._pid:
             os._exit(0)  # The function forked and returned twice; only the first process may reply.
         self._reply(seq, kind, text, wall_us=wall_us)
 
-    def _call(self, spec: str, payload: Any, *, function: Any, allow_pickle: bool) -> tuple[str, str]:
+    def _call(
+        self, spec: str, payload: Any, *, function: Any, allow_pickle: bool, files: list[list[str]] | None
+    ) -> tuple[str, str]:
+        """`files`: for each job whose result is among the arguments, the file with it."""
         try:
             target = self._functions.get(spec)
             if target is None:
@@ -105,7 +113,8 @@ class Worker:
             data = None if payload is None else _bytes(payload)
             if data is not None and data[:1] == bundles.MARK:
                 return self._call_each(target, data, allow_pickle=allow_pickle)
-            args, kwargs = ((), {}) if data is None else _arguments(data, allow_pickle=allow_pickle)
+            with results.provide(_results(files or (), target, allow_pickle=allow_pickle)):
+                args, kwargs = ((), {}) if data is None else _arguments(data, allow_pickle=allow_pickle)
             return RESULT, values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
         except MemoryError:
             return NO_MEMORY, "the function ran out of memory"
@@ -213,6 +222,19 @@ def _arguments(data: bytes, *, allow_pickle: bool) -> Any:
     return importlib.import_module("pickle").loads(data)
 
 
+def _results(files: Iterable[list[str]], target: Any, *, allow_pickle: bool) -> dict[str, Any]:
+    """The values by job. They may have classes that the function names, which were sent with it."""
+    known = [each for each in getattr(target, "__globals__", {}).values() if isinstance(each, type)] if files else []
+    texts = {job_id: _read_once(name) for job_id, name in files}  # all of them, so that no file is left
+    found = {}
+    for job_id, text in texts.items():
+        try:
+            found[job_id] = values.decode(text.decode(), allow_pickle=allow_pickle, classes=known)
+        except ValueError as error:
+            raise ValueError(f"the result of job {job_id} cannot be read: {error}") from None
+    return found
+
+
 def _bytes(source: Any) -> bytes:
     """`source` is base64 text, or a list with the name of a file that holds such text or the bytes."""
     data: Any = source
@@ -232,6 +254,8 @@ def _traceback(error: BaseException) -> str:
         text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     except Exception:  # noqa: BLE001 - an exception whose own __str__ raises
         text = f"{type(error).__name__} (its message cannot be shown)"
+    for secret in _secrets:  # The agent masks them, too, but would not know one that is cut here.
+        text = text.replace(secret, "***")
     if len(text) > ERROR_CHARS_MAX:
         half = ERROR_CHARS_MAX // 2 - 10
         text = f"{text[:half]}\n[…]\n{text[-half:]}"
@@ -253,6 +277,9 @@ def _cpu_us() -> int:
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
+    names = filter(None, os.environ.get(SECRETS_VARIABLE, "").split(","))
+    secrets = (os.environ.get(name, "").strip() for name in names)
+    _secrets[:] = sorted((one for one in secrets if len(one.encode()) >= _SECRET_MIN), key=len, reverse=True)
     sys.argv = ["function"]
     sys.path.append(os.getcwd())  # for modules among the inputs
     importlib.import_module("cloudpickle")  # so that the first call need not

@@ -20,11 +20,17 @@ from computepool.agent.packages.provisions import Provision, Provisions
 from computepool.agent.sandbox.base import Status
 from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.workers.worker import SECRETS_VARIABLE
 from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
 
 _CHANNEL_FD = 3
 #: Creates the volumes of a job in the work folder of its worker.
 Stage: TypeAlias = Callable[[Path], Awaitable[tuple[StagedVolume, ...]]]
+
+
+def _secret_names(key: WorkerKey) -> dict[str, str]:
+    """So that the worker masks secrets in tracebacks, before it cuts long ones."""
+    return {SECRETS_VARIABLE: ",".join(name for name, _ in key.secrets)} if key.secrets else {}
 
 
 @dataclass(eq=False)
@@ -90,6 +96,12 @@ class WorkerPool:
             for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
                 self._retire(worker)
 
+    def retire_idle(self) -> None:
+        """End the workers that no job uses: the next ones start in the environments that are offered now."""
+        for workers in list(self._idle.values()):
+            for worker in list(workers):
+                self._retire(worker)
+
     def close(self) -> None:
         for worker in list(self._all):
             worker.close()
@@ -99,7 +111,7 @@ class WorkerPool:
         self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None, stage: Stage | None
     ) -> WorkerHandle:
         self._evict_idle()
-        provision = await self.provisions.acquire(key.python, key.packages, note=note)
+        provision = await self.provisions.acquire(key.software, note=note)
         workdir = self.folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
@@ -133,9 +145,10 @@ class WorkerPool:
             policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
-                env=dict(key.env),
+                env={**dict(key.env), **dict(key.secrets), **_secret_names(key)},
                 packages=provision.packages,
                 interpreter=interpreter,
+                offer=provision.offer,
                 cards=key.cards,
                 fds={_CHANNEL_FD: worker_end.fileno()},
                 proxy=proxy,
@@ -143,7 +156,7 @@ class WorkerPool:
                 leased=True,
                 volumes=volumes,
             )
-            argv = [*job_environment.worker_argv(interpreter), str(_CHANNEL_FD)]
+            argv = [*job_environment.worker_argv(interpreter, provision.offer), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(
                 job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,

@@ -11,7 +11,7 @@ from typer import BadParameter, Exit, Option, Typer
 from computepool.cli import options, output
 from computepool.cli.lazy import lazy_group
 from computepool.core.errors import Conflict
-from computepool.core.jobs.lifecycle import JobKind, JobState
+from computepool.core.jobs.lifecycle import JobKind, JobState, When
 from computepool.core.money.money import format_credits
 from computepool.core.words import pluralize
 from computepool.protocol.sealing import ERROR, TEXT_PREFIX, About
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Prefix of the node's own files in a checkpoint.
 _NODE_FILES = ".computepool-"
+_CONDITIONS = {When.SUCCESS: None, When.FAILURE: "if one of these jobs fails", When.ALWAYS: "when all have ended"}
 _SIZES = {"ram_mb": "RAM", "vram_mb": "VRAM", "disk_mb": "disk"}
 
 _COMMANDS = """
@@ -33,6 +34,7 @@ _COMMANDS = """
     groups   job.groups:groups   List groups, newest first, with progress, failures and delivery state.
     queue    job.queue:queue     Show what each node is running, on which CPUs, and which jobs are waiting.
     hosts    job.queue:hosts     Preview which nodes would take such a job, in order, and why the others would not.
+    graph    job.graph:graph     Show which job comes after which, with their states: around one job, or in a group.
     usage    job.mesh:usage      Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 """
 app = Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
@@ -146,6 +148,8 @@ def show(job_id: options.JobId) -> None:
             ("network", ", ".join(job.spec.net)),
             ("labels", ", ".join(job.spec.labels)),
             ("after", ", ".join(job.after)),
+            ("runs", _CONDITIONS[job.when]),
+            ("uses", ", ".join(job.uses)),
         ]
     )
     _show_attempts(job)

@@ -93,7 +93,8 @@ def submit(
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
-      pool submit fit.py --group sweep --key seed-7 -- --seed 7
+      pool submit tidy_up.py --after last --when always
+      pool submit train.py --require 'tag.ssd and not tag.laptop' --down 50 --prefer cheapest
       pool submit train.py --type ml --max-price 40 --quote
       pool submit prove.py --verify quorum:3 --wait
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
@@ -103,11 +104,12 @@ def submit(
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     given["impossible"] = impossible
     work = pool.options(**given)
+    warn_of_secrets(given)
     note_dependencies(work, file)
     if ask:
         print_quote(request_quote(work, file, rest, items=slices or 1))
         return
-    spec = _spec(work, file, rest)
+    spec = make_spec(work, file, rest)
     if (wait or out) and not output.as_json():
         output.note(price_line(request_quote(work, file, rest, items=slices or 1)))
     reply = _submit(pool, work, spec, slices=slices, group=group, key=key)
@@ -141,6 +143,11 @@ def quote(
     work = open_pool().options(**given)
     note_dependencies(work, file)
     print_quote(request_quote(work, file, ctx.meta.get(REST, []), items=slices or 1))
+
+
+def warn_of_secrets(given: JobOptions) -> None:
+    if given.get("secrets_anywhere") and not output.as_json():
+        output.note("Warning: the owner of any node that runs this job can read its secrets.")
 
 
 def note_dependencies(work: Submitter, file: Path | None) -> None:
@@ -194,7 +201,7 @@ submit_command = CommandInfo("submit", cls=SubmitCommand, callback=submit)
 quote_command = CommandInfo("quote", cls=SubmitCommand, callback=quote)
 
 
-def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
+def make_spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     if file is not None:
         return work.script(file, rest)
     if not rest:

@@ -24,6 +24,7 @@ from computepool.sdk.client.config import node_folder
 if TYPE_CHECKING:
     from computepool.protocol.nodes.hardware import HardwareView
     from computepool.protocol.nodes.nodes import ReputationView
+    from computepool.protocol.nodes.profile import Profile
     from computepool.sdk.resources.nodes import NodeApi
 
 _COMMANDS = """
@@ -38,6 +39,7 @@ _COMMANDS = """
     evidence  node.reputation:evidence  List the outcomes behind a node's reputation, newest first, with their weight.
     leave     node.leave:leave          Remove this machine from the pool: finish its jobs, leave the hub, and forget its key.
     cache     node.cache:app            Show what the node on this machine has cached.
+    env       node.env:app              Offer environments of this machine, such as one with torch, to jobs.
     runtime   node.runtime:app          Manage the root file system that jobs see instead of your files.
 """
 _NOTES = {
@@ -214,7 +216,9 @@ def show(node: Node = None, *, data: Data = None) -> None:
         ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
         ("python", profile.python_text),
+        ("software", "; ".join(found.sentence for found in profile.environments)),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
+        ("speed", _speed_words(profile)),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]
@@ -225,6 +229,12 @@ def show(node: Node = None, *, data: Data = None) -> None:
     if view.can_manage:
         fields.append(("floor", floor_words(view.floor, is_default=view.floor_is_default)))
     output.print_fields(fields)
+
+
+def _speed_words(profile: Profile) -> str:
+    """Of its connection to the hub, as it measured it."""
+    known = (("down", profile.down_mbps), ("up", profile.up_mbps))
+    return ", ".join(f"{mbps} Mb/s {way}" for way, mbps in known if mbps) or "unknown"
 
 
 def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:

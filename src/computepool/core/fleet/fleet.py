@@ -10,7 +10,7 @@ the columns are derived from the records. Heartbeats do not reach the fleet, onl
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -23,6 +23,7 @@ from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.fleet.owners import OwnerExposure
 from computepool.core.fleet.row_prices import RowPrices
 from computepool.core.fleet.rulebook import RuleBook
+from computepool.core.fleet.software import Judge, Software
 from computepool.core.fleet.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.money.market import Market, largest_card_mb
 from computepool.core.money.pricing import MILLI, PriceTable, Zone, units_of
@@ -49,6 +50,7 @@ class Ranking:
     """A shape's ranking, which the allocator fills and keeps between placements."""
 
     version: int  #: of the fleet, at the last update
+    prices: int  #: version of the prices when it was made
     bands: NDArray[np.int16]  #: score band of each row; -1 if the row can never run the shape
     passing: int  #: rows with a band
     scores: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
@@ -57,9 +59,12 @@ class Ranking:
 class Fleet:
     """The nodes of this hub. `version` counts changes to nodes, `supply` counts increases of free capacity."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Judge = lambda _environment, _dependencies: False) -> None:
+        """`judge`: whether an offered environment satisfies the dependencies of a job."""
         self.table = Table(_ROWS_MIN)
         self.features = Features(_ROWS_MIN)
+        self.software = Software(_ROWS_MIN, judge)
+        self.warm = Features(_ROWS_MIN)  #: what nodes have cached
         self.prices = RowPrices(_ROWS_MIN)
         self.rulebook = RuleBook()
         self.words = Interner()
@@ -129,6 +134,7 @@ class Fleet:
         self._unlink(node)
         self.owners.remove_node(self._owner(node), node)
         self.prices.floors -= node.floor is not None
+        self.warm.discard(node.row, node.warm)
         self.newcomers -= node.is_newcomer
         self.banned -= node.banned
         self.table.rules[node.row] = self.rulebook.change(int(self.table.rules[node.row]), NO_RULES)
@@ -172,6 +178,18 @@ class Fleet:
         node.is_newcomer = self.table.newcomer[node.row] = newcomer
         self.owners.add_node(self._owner(node), node)
         self.supply += not newcomer
+
+    def set_warm(self, node_id: str, warm: Mapping[str, int]) -> None:
+        """Set what the node has cached: the milliseconds that each took, by key."""
+        node = self._nodes.get(node_id)
+        if node is None or node.warm == warm:
+            return
+        gone, new = node.warm.keys() - warm.keys(), warm.keys() - node.warm.keys()
+        node.warm = dict(warm)
+        self.warm.discard(node.row, gone)
+        self.warm.add(node.row, new)
+        if gone or new:
+            self._mark_changed(node.row)
 
     def set_cap(self, node_id: str, cap: int | None) -> None:
         """Cap the worth, in microcredits, of all external jobs on the owner's nodes. The owner's highest cap counts."""
@@ -230,7 +248,7 @@ class Fleet:
         self.supply += 1
 
     def set_prices(self, market: Market) -> None:
-        """Adopt the market's prices for all further placements. No ranking depends on them."""
+        """Adopt the market's prices for all further placements. Only rankings of jobs that prefer cheap nodes depend on them."""
         cheaper = self.prices.follow(market)
         if self._price_table is not market.table:
             self._price_table = market.table
@@ -365,6 +383,8 @@ class Fleet:
         if self.rows > len(self.table):
             self.table.grow(2 * len(self.table))
             self.features.grow(len(self.table))
+            self.software.grow(len(self.table))
+            self.warm.grow(len(self.table))
             self.prices.grow(len(self.table))
         return row
 
@@ -374,6 +394,7 @@ class Fleet:
         for account in node.profile.trusted:
             self._trusting.setdefault(account, set()).add(node.row)
         self.features.add(node.row, _features(node.profile))
+        self.software.add(node.row, node.profile.environments)
 
     def _unlink(self, node: NodeRecord) -> None:
         for word in node.profile.names():
@@ -381,6 +402,7 @@ class Fleet:
         for account in node.profile.trusted:
             _discard(self._trusting, account, node.row)
         self.features.discard(node.row, _features(node.profile))
+        self.software.discard(node.row, node.profile.environments)
 
     def _write_profile(self, node: NodeRecord) -> None:
         table, row, profile = self.table, node.row, node.profile
@@ -396,6 +418,7 @@ class Fleet:
         table.mixed[row] = len({card.tier for card in node.cards}) > 1
         table.tier[row] = self.words.number(capacity.tier)
         table.speed[row] = speed_of(capacity.tier) / 100
+        table.core_speed[row] = speed_of(capacity.cpu_tier) / 100
         table.region[row] = self.words.number(region_of(profile.region))
         table.mesh_version[row] = self.words.number(profile.mesh_version)
         table.python[row] = mask_of(profile.pythons())
@@ -404,6 +427,9 @@ class Fleet:
         table.trusts_everyone[row] = EVERYONE in profile.trusted
         table.lends_gpus[row] = profile.lends_gpus
         table.network[row] = profile.network
+        table.installs[row] = profile.installs
+        table.down_mbps[row] = min(profile.down_mbps, INT32_MAX)
+        table.up_mbps[row] = min(profile.up_mbps, INT32_MAX)
 
     def _write_price(self, node: NodeRecord) -> None:
         row, prices, capacity = node.row, self.prices, node.profile.capacity

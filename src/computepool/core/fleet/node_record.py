@@ -86,6 +86,7 @@ class NodeRecord:
     streak: int = 0  #: consecutive results that agreed with those of other nodes
     banned: bool = False  #: gets no external jobs, because of wrong results
     rest: NodeStatus | None = None  #: why it takes no new work, if known
+    warm: dict[str, int] = field(default_factory=dict)  #: milliseconds that each took to fetch or install, by key
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
     def renew(self, profile: NodeProfile) -> None:

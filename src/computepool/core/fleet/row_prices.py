@@ -14,7 +14,7 @@ from computepool.core.fleet.node_record import cards_needed
 from computepool.core.fleet.table import grown
 from computepool.core.money.market import Market
 from computepool.core.money.money import AMOUNT_MAX
-from computepool.core.money.pricing import MILLI, Zone, units_of
+from computepool.core.money.pricing import MILLI, Zone, price_of, units_of
 from computepool.core.resources import Requirements, Shape
 
 _CLASSES_MIN = 16
@@ -69,6 +69,11 @@ class PriceSide:
         """Thousandths of units that the job takes in each class."""
         return [units_of(needs, card_mb=card_mb) for _, card_mb in self._numbers]
 
+    def prices(self, needs: Requirements) -> list[int]:
+        """What the job costs in each class, in microcredits per hour."""
+        spots = self._spot[: len(self._numbers)].tolist()
+        return [price_of(spot, units) for spot, units in zip(spots, self.units(needs), strict=True)]
+
     def follow(self, market: Market) -> bool:
         """Adopt the market's prices. True if one of them fell."""
         before = self._spot[: len(self._numbers)].copy()
@@ -109,6 +114,7 @@ class RowPrices:
 
     def __init__(self, rows: int) -> None:
         self.market: Market | None = None
+        self.version = 0  #: counts changes of prices
         self.floors = 0  #: nodes with a floor
         self.cpu, self.gpu = PriceSide(rows), PriceSide(rows)
 
@@ -125,6 +131,7 @@ class RowPrices:
 
     def follow(self, market: Market) -> bool:
         self.market = market
+        self.version += 1
         return self.cpu.follow(market) | self.gpu.follow(market)
 
     def within(self, shape: Shape) -> Mask | None:

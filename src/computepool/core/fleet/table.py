@@ -35,6 +35,7 @@ class Table:
         self.mixed = np.zeros(rows, np.bool_)  # cards of more than one tier
         self.tier = np.zeros(rows, np.int32)
         self.speed = np.zeros(rows, np.float32)
+        self.core_speed = np.zeros(rows, np.float32)
         self.region = np.zeros(rows, np.int32)
         self.mesh_version = np.zeros(rows, np.int32)
         self.python = np.zeros(rows, np.uint32)  # one bit per minor version, see pythons.py
@@ -43,6 +44,9 @@ class Table:
         self.trusts_everyone = np.zeros(rows, np.bool_)
         self.lends_gpus = np.zeros(rows, np.bool_)  # to other accounts
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
+        self.installs = np.zeros(rows, np.bool_)  # the dependencies of jobs, where no environment satisfies them
+        self.down_mbps = np.zeros(rows, np.int32)  # measured; 0: unknown
+        self.up_mbps = np.zeros(rows, np.int32)
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything
         self.reliability = np.zeros(rows, np.float32)
         self.newcomer = np.zeros(rows, np.bool_)  # one external job at a time

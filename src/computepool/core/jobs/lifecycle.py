@@ -89,11 +89,20 @@ class Reason(StrEnum):
     MOVED = "moved"  #: to another host, at the job's own request
     CANCELLED_BY_USER = "cancelled_by_user"
     DEPENDENCY_FAILED = "dependency_failed"
+    SKIPPED = "skipped"  #: it runs only after a failure, and there was none
     PARENT_ENDED = "parent_ended"  #: the job that submitted it did not succeed
     QUEUED_TOO_LONG = "queued_too_long"
     NOT_CONFIRMED = "not_confirmed"  #: there is a result, but nobody confirmed it in time
     SUPERSEDED = "superseded"
     REPORTED = "reported"  #: from outside, for a key of a group without a job
+
+
+class When(StrEnum):
+    """The condition on the jobs that a job comes after."""
+
+    SUCCESS = "success"  #: once all have succeeded; cancelled as soon as one has not
+    FAILURE = "failure"  #: as soon as one has not succeeded; skipped if all have
+    ALWAYS = "always"  #: once all have ended
 
 
 TERMINAL: frozenset[JobState] = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})

@@ -9,6 +9,7 @@ repaired row by row when nodes change. A placement then only compares what is fr
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,8 @@ from computepool.core.fleet.features import Mask, Rows
 from computepool.core.fleet.fleet import Fleet, Ranking
 from computepool.core.fleet.node_record import Reservation, cards_needed
 from computepool.core.placement.exploration import Explorer
-from computepool.core.placement.gates import avoided_row, could_run, has_room, within_exposure
-from computepool.core.resources import Requirements, Shape
+from computepool.core.placement.gates import avoided_row, could_run, has_room, warm_count, within_exposure
+from computepool.core.resources import CHEAPEST, FASTEST, Requirements, Shape
 
 Floats = NDArray[np.float32]
 
@@ -36,10 +37,20 @@ IDLE_VRAM_MB = 20_000
 TIER_SPEED_WEIGHT = 6.0
 #: A node that fails half of its jobs loses 3 points: half a step of speed.
 RELIABILITY_WEIGHT = 6.0
+#: A node that has the job's packages, images and large inputs starts it seconds or minutes sooner than one that must fetch
+#: them. That counts more than a better fit or a faster card.
+WARM_WEIGHT = 40.0
 #: The submitter's own nodes are free, and quotes say so. They outrank everything above together.
 OWN_NODE_WEIGHT = 100.0
 #: A stated preference outranks everything above together, even one of two tags, so that `--prefer-tag` visibly works.
 PREFERRED_TAGS_WEIGHT = 400.0
+
+#: Per multiple of an unknown GPU's speed, or of a usual core's: more than everything above but preferred tags and, among
+#: slow nodes, one's own.
+FASTEST_WEIGHT = 100.0
+#: Per halving of the price: a node that is a tenth cheaper wins whatever else there is. Prices reach 2^50 microcredits.
+CHEAPEST_WEIGHT = 200.0
+CHEAPEST_DOUBLINGS = 50
 
 #: Scores within one band are equal, and the least recently used node goes first. Without bands, a tiny difference in
 #: reliability would send every job to one node.
@@ -85,6 +96,13 @@ def score(fleet: Fleet, shape: Shape, rows: Rows) -> dict[str, Floats]:
     if cards_needed(needs):  # the speed of a card is irrelevant to a job that uses none
         used = fit_vram if needs.vram_mb else np.float32(1)  # and so is the speed of the part that stays idle
         terms["tier_speed"] = _weigh(TIER_SPEED_WEIGHT, fleet.table.speed[rows] * used)
+    if needs.warm:
+        terms["warm"] = _weigh(WARM_WEIGHT / len(needs.warm), warm_count(fleet, shape, rows))
+    if needs.prefer == FASTEST:
+        speed = fleet.table.speed if cards_needed(needs) else fleet.table.core_speed
+        terms["fastest"] = _weigh(FASTEST_WEIGHT, speed[rows])
+    elif needs.prefer == CHEAPEST and fleet.prices.market is not None:
+        terms["cheapest"] = _cheapness(fleet, shape, rows)
     if needs.prefer_tags:
         terms["preferred_tags"] = _weigh(PREFERRED_TAGS_WEIGHT, _tag_share(fleet, needs, rows))
     return terms
@@ -209,15 +227,22 @@ def _ranking(fleet: Fleet, shape: Shape) -> Ranking:
     ranking = fleet.rankings.get(key)
     if ranking is not None:
         fleet.rankings.move_to_end(key)
-        if ranking.version == fleet.version or _repair(fleet, shape, ranking):
+        if _has_prices(fleet, shape, ranking) and (ranking.version == fleet.version or _repair(fleet, shape, ranking)):
             return ranking
     rows = slice(0, fleet.rows)
     bands = score_bands(fleet, shape, rows)
-    ranking = Ranking(version=fleet.version, bands=bands, passing=int(np.count_nonzero(bands >= 0)))
+    ranking = Ranking(
+        version=fleet.version, prices=fleet.prices.version, bands=bands, passing=int(np.count_nonzero(bands >= 0))
+    )
     fleet.rankings[key] = ranking
     if len(fleet.rankings) > RANKINGS_MAX:
         fleet.rankings.popitem(last=False)
     return ranking
+
+
+def _has_prices(fleet: Fleet, shape: Shape, ranking: Ranking) -> bool:
+    """Its scores do not depend on prices, or on none that have changed since."""
+    return shape.requirements.prefer != CHEAPEST or ranking.prices == fleet.prices.version
 
 
 def _repair(fleet: Fleet, shape: Shape, ranking: Ranking) -> bool:
@@ -299,6 +324,15 @@ def _fit_vram(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:
     np.maximum(idle, np.float32(IDLE_VRAM_MB), out=idle)
     np.divide(np.float32(IDLE_VRAM_MB), idle, out=idle)
     return idle
+
+
+def _cheapness(fleet: Fleet, shape: Shape, rows: Rows) -> Floats:
+    """By the logarithm of the price, so that it counts by how much cheaper a node is, whatever the level of prices."""
+    side = fleet.prices.side(cards=cards_needed(shape.requirements))
+    doublings = np.array([math.log2(price + 1) for price in side.prices(shape.requirements)], np.float32)
+    above = doublings[side.classes[rows]]
+    above[fleet.owner_mask(shape.account, rows)] = 0
+    return _weigh(CHEAPEST_WEIGHT, np.maximum(np.float32(CHEAPEST_DOUBLINGS) - above, np.float32(0)))
 
 
 def _tag_share(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:

@@ -202,6 +202,13 @@ def _other_python(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     return [_step("python", words, shape, cost=_COST_OTHER_SOFTWARE, pythons=frozenset({version} - {""}))]
 
 
+def _allow_installing(shape: Shape) -> list[_Step]:
+    if not shape.requirements.offered_only:
+        return []
+    words = "install the packages", "without --offered-only"
+    return [_step("software", words, shape, cost=_COST_OTHER_SOFTWARE, offered_only=False)]
+
+
 def _fewer(gate: str, listed: str, *, change: str, clause: str) -> _Relax:
     """Drop some of the tags or properties that the job requires or excludes."""
 
@@ -296,10 +303,22 @@ _RELAX: dict[str, _Relax] = {
     "tags": _fewer("tags", "tags", change="drop tag {}", clause="without tag {}"),
     "excluded_tags": _fewer("excluded_tags", "exclude_tags", change="allow tag {}", clause="with tag {} allowed"),
     "properties": _fewer("properties", "properties", change="drop property {}", clause="without property {}"),
+    "require": lambda _fleet, shape, _rows: [
+        _step("require", ("drop --require", "without --require"), shape, cost=_COST_WIDEN, require="")
+    ],
+    "bandwidth": lambda _fleet, shape, _rows: [
+        _step(
+            *("bandwidth", ("drop --down and --up", "without --down and --up"), shape),
+            cost=_COST_WIDEN,
+            down_mbps=0,
+            up_mbps=0,
+        )
+    ],
     "excluded_nodes": _allow_nodes,
     "node": _unpin,
     "mesh_version": _other_mesh_version,
     "python": _other_python,
+    "software": lambda _fleet, shape, _rows: _allow_installing(shape),
     "isolation": _weaker_isolation,
     "network": lambda _fleet, shape, _rows: [
         _step("network", ("drop --net", "without network"), shape, cost=_COST_OTHER_SOFTWARE, network=False)

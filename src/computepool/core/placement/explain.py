@@ -16,7 +16,7 @@ from computepool.core.fleet.node_record import NodeRecord
 from computepool.core.placement import gate_messages
 from computepool.core.placement.allocator import list_scores, score_bands
 from computepool.core.placement.counterfactual import Change, changes
-from computepool.core.placement.gates import Verdicts, cheapest, judge
+from computepool.core.placement.gates import Verdicts, cheapest, judge, rows_that_offer
 from computepool.core.resources import NodeProfile, Shape
 from computepool.core.words import pluralize
 
@@ -118,7 +118,20 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         gates=tuple(_reports(with_node_names(fleet, shape), verdicts)),
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
-    return replace(explanation, sentence=_sentence(fleet, shape, explanation, verdicts=verdicts))
+    sentence = _sentence(fleet, shape, explanation, verdicts=verdicts)
+    return replace(explanation, sentence=f"{sentence}{_describe_offers(fleet, shape, verdicts.rows)}")
+
+
+def _describe_offers(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> str:
+    """` 3 of 40 nodes have torch>=2.4.` for a job with dependencies, if there are nodes."""
+    needs = shape.requirements
+    if not needs.software or not rows.size:
+        return ""
+    found = rows_that_offer(fleet, shape, rows)
+    have = 0 if found is None else int(np.count_nonzero(found))
+    verb = "has" if have == 1 else "have"
+    others = "" if needs.offered_only or have == rows.size else "; others must install it"
+    return f" {have} of {rows.size} nodes {verb} {gate_messages.software(needs)}{others}."
 
 
 def with_node_names(fleet: Fleet, shape: Shape) -> Shape:

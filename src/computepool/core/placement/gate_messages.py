@@ -17,9 +17,11 @@ from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement.rules import ASPECTS, Demand
 from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
-from computepool.core.words import cores, memory_size
+from computepool.core.words import cores, memory_size, pluralize
 
 _BOTH = 2
+#: Dependencies named in a sentence.
+_SOFTWARE_NAMED_MAX = 5
 _ITS_OWNER = "its owner "
 #: What a node that takes no jobs must become to take some.
 _RESTED = {
@@ -183,8 +185,11 @@ def describe(needs: Requirements) -> str:
         "node": needs.node,
         "mesh_version": needs.mesh_version,
         "python": needs.pythons,
+        "software": needs.software,
         "isolation": needs.isolation,
         "network": needs.network,
+        "require": needs.require,
+        "bandwidth": needs.down_mbps or needs.up_mbps,
     }
     return ", ".join([*parts, *(need(gate, shape) for gate, required in optional.items() if required)])
 
@@ -221,6 +226,30 @@ def _fail_gpu(shape: Shape, busy: bool) -> str:
     if count == 1:
         return f"have less than {vram} of {free}VRAM"
     return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
+
+
+def _need_software(shape: Shape) -> str:
+    needs = shape.requirements
+    return f"an environment with {software(needs)}" if needs.offered_only else software(needs)
+
+
+def _have_software(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    if not node.profile.environments:
+        return "offers no environment"
+    return f"offers {pluralize(len(node.profile.environments), 'environment')} without it"
+
+
+def _fail_software(shape: Shape, _busy: bool) -> str:
+    needs = shape.requirements
+    return f"do not have {software(needs)}{'' if needs.offered_only else ' and cannot install it'}"
+
+
+def software(needs: Requirements) -> str:
+    """The dependencies, shortened: `numpy, torch>=2.4 and 3 more`."""
+    listed = sorted(needs.software)
+    more = len(listed) - _SOFTWARE_NAMED_MAX
+    named = ", ".join(listed[:_SOFTWARE_NAMED_MAX])
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _level(level: int | Level | None) -> str:
@@ -305,6 +334,21 @@ RULE_WORDS: dict[str, GateMessages] = {
 }
 
 
+def _have_features(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    profile = node.profile
+    found = [f"tag {tag}" for tag in sorted(profile.tags)] + [f"{key}={value}" for key, value in profile.properties]
+    return ", ".join(found) or "no tags or properties"
+
+
+def _speeds(down_mbps: int, up_mbps: int) -> str:
+    speeds = [f"{mbps} Mb/s {way}" for mbps, way in ((down_mbps, "down"), (up_mbps, "up")) if mbps]
+    return " and ".join(speeds)
+
+
+def _need_bandwidth(shape: Shape) -> str:
+    return f"a measured network speed of {_speeds(shape.requirements.down_mbps, shape.requirements.up_mbps)}"
+
+
 def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
     owner = fleet.accounts.find(node.profile.owner)
     cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.value))
@@ -360,6 +404,14 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property",
         lambda s, _: f"lack property {pairs(s.requirements.properties)}",
     ),
+    "require": GateMessages(
+        lambda s: s.requirements.require, _have_features, lambda s, _: f"do not meet {s.requirements.require}"
+    ),
+    "bandwidth": GateMessages(
+        _need_bandwidth,
+        lambda _f, n, _s: f"{_speeds(n.profile.down_mbps, n.profile.up_mbps) or 'no'} measured network speed",
+        lambda s, _: f"do not have {_need_bandwidth(s)}",
+    ),
     "excluded_nodes": GateMessages(
         lambda s: f"any node except {any_of(s.requirements.exclude_nodes)}",
         lambda _f, n, _s: f"is {n.profile.name}",
@@ -380,6 +432,7 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
         lambda s, _: f"do not have Python {any_version(s.requirements.pythons)}",
     ),
+    "software": GateMessages(_need_software, _have_software, _fail_software),
     "isolation": GateMessages(
         lambda s: f"isolation {_level(s.requirements.isolation)}",
         lambda _f, n, _s: f"isolation {_level(n.profile.level)}",
@@ -389,6 +442,15 @@ WORDS: dict[str, GateMessages] = {
         lambda _: "a sandbox, or an owner who trusts this account",
         lambda *_: "no sandbox for other accounts' jobs",
         lambda *_: "have no sandbox for other accounts' jobs",
+    ),
+    "secrets": GateMessages(
+        lambda s: (
+            "a node of your own"
+            + (", or of an owner you named," if s.requirements.secret_owners else "")
+            + " for its secrets"
+        ),
+        lambda *_: "a node of another account, which may not see its secrets",
+        lambda *_: "belong to accounts that may not see its secrets",
     ),
     "gpu_lent": GateMessages(
         lambda _: "a GPU that its owner lends to other accounts",

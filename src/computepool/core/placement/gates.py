@@ -14,14 +14,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core.fleet.features import Mask, Rows, all_of
+from computepool.core import expressions
+from computepool.core.expressions import Expression, Has, Not
+from computepool.core.fleet.features import Feature, Mask, Rows, all_of
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
-from computepool.core.resources import Requirements, Shape
+from computepool.core.resources import PACKAGES, Requirements, Shape
 from computepool.core.trust.tiers import region_of
 
 Test = Callable[[Fleet, Shape, Rows], Mask | None]
@@ -118,9 +120,39 @@ def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Installed, or one that the node fetches."""
+    """Installed, one that the node fetches, or that of an environment for the job."""
     needs = shape.requirements.pythons
-    return (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0 if needs else None
+    if not needs:
+        return None
+    mask: Mask = (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0
+    offered = rows_that_offer(fleet, shape, rows)
+    return mask if offered is None else mask | offered
+
+
+def _software(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """An environment of its owner satisfies the dependencies, or the node installs them."""
+    needs = shape.requirements
+    if not needs.software:
+        return None
+    installs = np.zeros_like(fleet.table.live[rows]) if needs.offered_only else fleet.table.installs[rows]
+    offered = rows_that_offer(fleet, shape, rows)
+    return installs if offered is None else installs | offered
+
+
+def rows_that_offer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The rows with an environment that satisfies the job's dependencies; None if there are none."""
+    needs = shape.requirements
+    return fleet.software.offers(needs.software, needs.pythons, rows) if needs.software else None
+
+
+def warm_count(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.float32]:
+    """How many of the things that take long to fetch each row has. An environment has the packages it satisfies."""
+    count = np.zeros(fleet.table.live[rows].shape, np.float32)
+    for key in shape.requirements.warm:
+        held = fleet.warm.has(key, rows)
+        offered = rows_that_offer(fleet, shape, rows) if key.startswith(PACKAGES) else None
+        count += held if offered is None else held | offered
+    return count
 
 
 def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -131,6 +163,17 @@ def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """Protects the owner, whatever the job requires: other accounts' jobs need a sandbox."""
     return _or_trusted(fleet, shape, rows, mask=fleet.table.level[rows] >= int(Level.NAMESPACE))
+
+
+def _secrets(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Protects the submitter: only owners that they named get their secrets. Whom an owner trusts is of no account here."""
+    owners = shape.requirements.secret_owners
+    if owners is None:
+        return None
+    mask = fleet.owner_mask(shape.account, rows).copy()
+    for owner in owners:
+        mask |= fleet.owner_mask(owner, rows)
+    return mask
 
 
 def _gpu_lent(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -165,6 +208,31 @@ def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask 
         return None
     mask: Mask = verdicts[fleet.table.rules[rows]] | fleet.owner_mask(shape.account, rows)
     return mask
+
+
+def _requirement(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    text = shape.requirements.require
+    if not text:
+        return None
+    return find_matching(expressions.parse(text), lambda feature: fleet.features.has(feature, rows))
+
+
+def find_matching(expression: Expression, has: Callable[[Feature], Mask]) -> Mask:
+    """The rows that meet the expression. `has`: the rows with a tag or property."""
+    if isinstance(expression, Has):
+        return has(expression.feature)
+    if isinstance(expression, Not):
+        return ~find_matching(expression.inner, has)
+    masks = (find_matching(part, has) for part in expression.parts)
+    mask: Mask = (np.logical_and if expression.is_and else np.logical_or).reduce(list(masks))
+    return mask
+
+
+def _bandwidth(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """An unknown speed is not enough."""
+    needs, table = shape.requirements, fleet.table
+    pairs = ((needs.down_mbps, table.down_mbps), (needs.up_mbps, table.up_mbps))
+    return all_of(column[rows] >= least for least, column in pairs if least)
 
 
 def _submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -252,12 +320,16 @@ GATES: tuple[Gate, ...] = (
         "excluded_tags", idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows)
     ),
     Gate("properties", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows)),
+    Gate("require", idle=_requirement),
+    Gate("bandwidth", idle=_bandwidth),
     Gate("excluded_nodes", idle=_excluded_nodes),
     Gate("node", idle=_pinned_node),
     Gate("mesh_version", idle=_mesh_version),
     Gate("python", idle=_python),
+    Gate("software", idle=_software),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("secrets", idle=_secrets),
     Gate("gpu_lent", idle=_gpu_lent),
     Gate("network", idle=_network),
     *(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import cards_needed
 from computepool.core.money.market import Market, Offer
-from computepool.core.placement.gates import Verdicts, judge
+from computepool.core.placement.gates import Verdicts, judge, warm_count
 from computepool.core.resources import Shape
+
+#: Nodes whose measurements count for an estimate.
+_MEASURED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,9 @@ class Outlook:
     awake: int = 0  #: nodes that agree to the price and are neither offline, paused nor cooling off
     networked: int | None = None  #: nodes that take jobs with network; None if the job does not use it
     python: int | None = None  #: nodes with the required Python version; None if the job requires none
+    warm: int | None = None  #: able nodes that have all packages and large inputs; None if the job has neither
+    warm_now: int = 0  #: of these, nodes that would take the job at this moment
+    cold_ms: int | None = None  #: how long it took others to fetch them, if known
     owners: int = 0  #: owners of the nodes that could run it
 
     @property
@@ -80,9 +86,26 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     groups.sort(key=lambda group: (group.offer.price, str(group.offer.zone)))
     awake = int(np.count_nonzero(able & agrees & verdicts.now["available"]))
     owners = int(np.unique(fleet.table.owner[rows]).size)
-    return Outlook(
+    found = Outlook(
         nodes=len(fleet), groups=tuple(groups), awake=awake, networked=networked, python=python, owners=owners
     )
+    if not shape.requirements.warm:
+        return found
+    warm = warm_count(fleet, shape, rows) == len(shape.requirements.warm)
+    warm_now = int(np.count_nonzero(warm & now[able]))
+    return replace(found, warm=int(np.count_nonzero(warm)), warm_now=warm_now, cold_ms=_cold_ms(fleet, shape))
+
+
+def _cold_ms(fleet: Fleet, shape: Shape) -> int | None:
+    """The sum of what each thing took those who have it, in the middle; None if nobody measured one of them."""
+    total = 0
+    for key in shape.requirements.warm:
+        holders = np.flatnonzero(fleet.warm.has(key, slice(0, fleet.rows)))[:_MEASURED_MAX].tolist()
+        took = sorted(filter(None, (fleet.node_at(row).warm.get(key) for row in holders)))
+        if not took:
+            return None
+        total += percentile(took, 50)
+    return total
 
 
 def _count_passing(verdicts: Verdicts, gate: str) -> int | None:

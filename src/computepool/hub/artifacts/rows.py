@@ -28,6 +28,7 @@ from computepool.hub.db.tables import (
     artifact_refs,
     artifacts,
     attempts,
+    dependencies,
     groups,
     jobs,
     log_chunks,
@@ -167,7 +168,7 @@ def is_sent(connection: Connection, *, digest: str, account_id: str, since_ms: i
 
 
 def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
-    """A node may read what its jobs refer to, and the results of a group for which it is the home."""
+    """A node may read what its jobs refer to, results that are their arguments, and those of a group whose home it is."""
     of_job = artifact_refs.c.digest == digest, artifact_refs.c.job_id == attempts.c.job_id
     if any_row(connection, *of_job, attempts.c.node_id == node_id, IS_LIVE):
         return True
@@ -176,7 +177,12 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     of_attempt = volume_uses.c.job_id == attempts.c.job_id, volume_uses.c.attempt_no == attempts.c.number
     if any_row(connection, *of_volume, *of_attempt, attempts.c.node_id == node_id, IS_LIVE):
         return True
-    return group_rows.home_may_read(connection, digest=digest, node_id=node_id)
+    if group_rows.home_may_read(connection, digest=digest, node_id=node_id):
+        return True
+    argument = dependencies.c.job_id == attempts.c.job_id, dependencies.c.is_argument
+    its_result = artifact_refs.c.job_id == dependencies.c.after_id, artifact_refs.c.role == "result"
+    its_bytes = artifact_refs.c.digest == digest
+    return any_row(connection, its_bytes, *its_result, *argument, attempts.c.node_id == node_id, IS_LIVE)
 
 
 def list_artifacts(
@@ -232,6 +238,11 @@ def drop_refs(tx: Tx, *, digest: str, account_id: str, role: str | None = None) 
         matches(artifact_refs.c.role, role),
     )
     return tx.connection.execute(delete(artifact_refs).where(*which)).rowcount
+
+
+def drop_named(tx: Tx, *, account_id: str, role: str, name: str) -> None:
+    same = (artifact_refs.c.account_id == account_id, artifact_refs.c.role == role, artifact_refs.c.name == name)
+    tx.connection.execute(delete(artifact_refs).where(*same))
 
 
 def readable_of(connection: Connection, digests: Iterable[str], *, account_id: str) -> set[str]:

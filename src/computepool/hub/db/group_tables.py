@@ -1,4 +1,4 @@
-"""The tables of groups, checkpoints, messages, notifications and volumes."""
+"""The tables of groups, checkpoints, messages, notifications, secrets, schedules and volumes."""
 
 from __future__ import annotations
 
@@ -131,6 +131,55 @@ inline_storage = Table(
     Column("account_id", Text, primary_key=True),
     Column("bytes", BigInteger, nullable=False),
 )
+
+#: Secrets of accounts. The value is encrypted (hub/secrets/encryption.py).
+account_secrets = Table(
+    "account_secrets",
+    metadata,
+    Column("account_id", ForeignKey("accounts.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("kid", ForeignKey("signing_keys.kid"), nullable=False, index=True),  # the key that it is encrypted with
+    Column("size", Integer, nullable=False),  # bytes of the value
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("changed_at_ms", BigInteger, nullable=False),
+)
+
+#: Schedules, which submit jobs at the times of a cron expression.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("cron", Text, nullable=False),
+    Column("tz", Text, nullable=False),
+    Column("overlap", Text, nullable=False),  # skip, queue, replace
+    Column("missed", Text, nullable=False),  # run-once, skip
+    Column("request", FreeText, nullable=False),  # JSON of a SubmitRequest
+    Column("state", Text, nullable=False),  # active, paused
+    Column("reason", FreeText, nullable=False),  # why it is paused, or why the last submission failed
+    Column("next_at_ms", BigInteger, index=True),  # the next tick; NULL while paused
+    Column("failures", Integer, nullable=False),  # to submit, in a row
+    Column("created_at_ms", BigInteger, nullable=False),
+)
+Index("ux_schedules_name", schedules.c.account_id, schedules.c.name, unique=True)
+
+#: Ticks of schedules and what became of them: one row each, whichever hub was first.
+schedule_runs = Table(
+    "schedule_runs",
+    metadata,
+    Column("schedule_id", ForeignKey("schedules.id"), primary_key=True),
+    Column("tick_ms", BigInteger, primary_key=True),
+    Column("by_hand", Boolean, nullable=False),
+    Column("state", Text, nullable=False),  # waiting, starting, submitted, skipped, missed, failed
+    Column("touched_at_ms", BigInteger, nullable=False),  # when a hub last took it on
+    Column("job_ids", Text, nullable=False),  # JSON
+    Column("reason", FreeText, nullable=False),
+)
+_OPEN_RUN = "state IN ('waiting', 'starting')"
+Index("ix_schedule_runs_open", schedule_runs.c.touched_at_ms, **partial_index(_OPEN_RUN))
+IS_OPEN_RUN = text(f"schedule_runs.{_OPEN_RUN}")
 
 #: Named folders that outlive jobs.
 volumes = Table(

@@ -299,6 +299,7 @@ jobs = Table(
     # NULL: the pay matures with the owner's other earnings.
     Column("held_until_ms", BigInteger),
     Column("ttl_ms", BigInteger),  # NULL: it was never requeued, so its time to live is expires - created
+    Column("run_when", Text),  # core/jobs/dependencies.py; NULL: after success
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -321,6 +322,7 @@ dependencies = Table(
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("after_id", ForeignKey("jobs.id"), primary_key=True, index=True),
+    Column("is_argument", Boolean, nullable=False, server_default=text("false")),  # its result is one of the arguments
 )
 
 attempts = Table(

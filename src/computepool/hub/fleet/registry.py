@@ -6,7 +6,7 @@ This is soft state. If it is lost, agents poll again, and their attempts are rea
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from computepool.core.fleet.fleet import Fleet
@@ -17,6 +17,7 @@ from computepool.core.placement.gates import meets_floor
 from computepool.core.places import NOWHERE, Place
 from computepool.core.resources import NodeProfile, NodeState, Shape
 from computepool.core.trust.hardware import UNKNOWN, Truth
+from computepool.protocol.jobs.requirements import satisfies
 from computepool.protocol.nodes.nodes import Grant, RunningAttempt
 from computepool.protocol.nodes.rules import NO_RULES
 
@@ -101,7 +102,7 @@ class NodeSession:
 class Registry:
     def __init__(self, rules: LeaseRules) -> None:
         self.rules = rules
-        self.fleet = Fleet()
+        self.fleet = Fleet(satisfies)
         self.lane_numbers = count(1)  #: never reused, because the attempts of a lane are billed together
         self._sessions: dict[str, NodeSession] = {}
         self.interval_ms = rules.interval_ms(0)  #: how long a poll is parked
@@ -132,6 +133,8 @@ class Registry:
         self, profile: NodeProfile, *, boot_id: str, state: NodeState, cool_off_until_ms: int, now_ms: int
     ) -> NodeSession:
         """A node arrives, comes back, or has a new profile."""
+        if profile.environments:
+            profile = replace(profile, environments=self.fleet.software.intern(profile.environments))
         session = self._sessions.get(profile.node_id)
         if session is None:
             session = NodeSession(

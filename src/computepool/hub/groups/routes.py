@@ -25,6 +25,7 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
+from computepool.hub.jobs import graph
 from computepool.protocol.base import NAME_MAX
 from computepool.protocol.jobs.children import MessagePage
 from computepool.protocol.jobs.groups import (
@@ -45,6 +46,7 @@ from computepool.protocol.jobs.groups import (
     ReturnHomeRequest,
     StatePage,
 )
+from computepool.protocol.jobs.views import GraphView
 
 router = guarded_router()
 
@@ -78,6 +80,13 @@ async def list_groups(
 async def get_group(group_id: IdPath, principal: SignedIn, hub: HubDep) -> GroupView:
     """Get a group, with its number of jobs in each state."""
     return await groups.get(hub, principal, group_id)
+
+
+@router.get("/groups/{group_id}/graph", tags=["groups"], responses=refuses(404))
+async def get_group_graph(group_id: IdPath, principal: SignedIn, hub: HubDep) -> GraphView:
+    """Get the jobs of a group that come before or after other jobs."""
+    await groups.check_owner(hub, principal, group_id)
+    return await graph.of_group(hub, principal, group_id)
 
 
 @router.get("/groups/{group_id}/results", tags=["groups"], responses=refuses(404))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.ids import time_of
-from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, When
 from computepool.core.resources import Requirements
 from computepool.core.trust.verification import VerificationVerdict
 from computepool.hub.artifacts import rows as artifact_rows
@@ -66,11 +66,14 @@ def _detail(connection: Connection, *, principal: Principal, job_id: str, spec: 
     attempts = attempt_rows.get_attempts(connection, row.id)
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
     checkpoint = None if row.checkpoint_no is None else checkpoint_rows.get(connection, row.id)
+    before = dependency_rows.get(connection, row.id)
     return JobDetail.from_attributes(
         row,
         **views.job_fields(row, node_name=names.get(row.node_id or ""), principal=principal),
         spec=spec,
-        after=dependency_rows.get(connection, row.id),
+        after=[each.after_id for each in before],
+        when=row.run_when or When.SUCCESS,
+        uses=[each.after_id for each in before if each.is_argument],
         tries=[views.attempt_view(attempt) for attempt in attempts],
         outputs=_outputs(connection, row.id),
         corrected=_correction(connection, row),

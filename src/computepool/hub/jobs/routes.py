@@ -31,7 +31,7 @@ from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.jobs import jobs
+from computepool.hub.jobs import graph, jobs
 from computepool.hub.jobs.running import logs
 from computepool.hub.scheduling import explanations, queue_view
 from computepool.hub.settlement import cancel
@@ -41,7 +41,7 @@ from computepool.protocol.jobs.explanations import PreviewRequest, PreviewView, 
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import ResubmitRequest, SubmitReply, SubmitRequest
 from computepool.protocol.jobs.queueing import QueueView
-from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogPage
+from computepool.protocol.jobs.views import GraphView, JobDetail, JobPage, JobResult, JobView, LogPage
 
 router = guarded_router(tags=["jobs"])
 _SAME_TERMS = ResubmitRequest()
@@ -159,6 +159,12 @@ async def explain_job(job_id: IdPath, principal: SignedIn, hub: HubDep) -> WhyVi
 async def get_checkpoint(job_id: IdPath, principal: SignedIn, hub: HubDep) -> CheckpointDetail:
     """Get the checkpoint that an unfinished job would resume from, with its files."""
     return await jobs.checkpoint(hub, principal, job_id)
+
+
+@router.get("/jobs/{job_id}/graph", responses=refuses(404))
+async def get_job_graph(job_id: IdPath, principal: SignedIn, hub: HubDep) -> GraphView:
+    """Get the jobs that are connected with a job: before it, after it, or over others."""
+    return await graph.of_job(hub, principal, job_id)
 
 
 @router.get("/queue", response_model=QueueView)

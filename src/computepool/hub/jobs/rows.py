@@ -119,6 +119,7 @@ class JobRow(TypedRow, of=jobs):
     items_failed: int
     held_until_ms: int | None
     ttl_ms: int | None
+    run_when: str | None
 
 
 class FullJobRow(JobRow, of=jobs):
@@ -191,6 +192,10 @@ _JOB = Prepared(JobRow.select().where(jobs.c.id == bindparam("job")))
 
 def get_job_full(connection: Connection, job_id: str) -> FullJobRow | None:
     return FullJobRow.first(connection.execute(FullJobRow.select().where(jobs.c.id == job_id)))
+
+
+def get_full(connection: Connection, job_ids: Sequence[str]) -> list[FullJobRow]:
+    return FullJobRow.fetch(connection, dialect.among(connection, jobs.c.id, job_ids), order=jobs.c.id)
 
 
 def get_jobs(connection: Connection, job_ids: Sequence[str]) -> list[JobRow]:

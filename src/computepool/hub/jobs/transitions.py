@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Reason
+from computepool.core.jobs import dependencies as rules
+from computepool.core.jobs.dependencies import Consequence, Ending
+from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState, Reason, When
 from computepool.hub.jobs import attempt_rows, dependency_rows, rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, child_rows
@@ -29,7 +31,7 @@ def finish(tx: JobTx, job: JobRow, state: JobState, *, actor: str, reason: Reaso
         stop(tx, attempt.node_id, attempt.id)
     if job.comparing is not None:  # nobody needs that comparison any more, and the submitter need not pay for it
         cancel(tx, [job.comparing], actor="hub", reason=Reason.CANCELLED_BY_USER)
-    fail_dependents(tx, [job.id])
+    follow_ended(tx, {rules.ending_of(state, reason) or Ending.FAILED: [job.id]})
     if job.attempt_no:
         tx.ended_parents.append(job.id)
     return True
@@ -54,36 +56,62 @@ def end_children(tx: JobTx, parent_ids: Sequence[str]) -> None:
         cancel(tx, found, actor="hub", reason=Reason.PARENT_ENDED)
 
 
-def fail_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
-    """Cancel whatever comes after these jobs, by a loop: recursion over a long chain would exhaust the stack."""
-    pending = list(job_ids)
-    while pending:
-        waiting = {row.job_id for row in dependency_rows.dependents(tx.connection, pending)}
-        if not waiting:
-            return
-        rows, reason = job_rows.lock_jobs(tx, waiting), Reason.DEPENDENCY_FAILED
-        pending = job_rows.finish_all(tx, rows, state=JobState.CANCELLED, reason=reason)
-        for job in map(rows.__getitem__, pending):
-            job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
-            holds.release(tx, job)
-        tx.memory.finished += pending
-
-
 def release_dependents(tx: JobTx, job_ids: Sequence[str]) -> None:
-    """Free what waited for these jobs. The number of statements does not depend on how many jobs waited."""
-    counts = Counter(row.job_id for row in dependency_rows.dependents(tx.connection, job_ids))
-    if not counts:
-        return
-    job_rows.lock_jobs(tx, counts)
-    by_count: dict[int, list[str]] = {}  #: dependents, by how many of these jobs each came after
-    for job_id, count in counts.items():
-        by_count.setdefault(count, []).append(job_id)
-    for count, dependents in by_count.items():
-        released = dependency_rows.release(tx, dependents, count)
-        free = sorted(job_id for job_id, pending in released.items() if not pending)
-        tx.memory.requeued += free
-        if free:
-            tx.touch("queue", *(f"job:{job_id}" for job_id in free))
+    """These jobs have succeeded: free or end what waited for them."""
+    follow_ended(tx, {Ending.SUCCEEDED: job_ids})
+
+
+def follow_ended(tx: JobTx, ended: Mapping[Ending, Sequence[str]]) -> None:
+    """Free or end what waited for these jobs, and what waits for that: by a loop, because recursion over a long chain would
+    exhaust the stack. The number of statements does not depend on how many jobs waited."""
+    pending = [(ending, list(job_ids)) for ending, job_ids in ended.items()]
+    while pending:
+        ending, job_ids = pending.pop()
+        counts = Counter(row.job_id for row in dependency_rows.dependents(tx.connection, job_ids))
+        if not counts:
+            continue
+        rows = job_rows.lock_jobs(tx, counts)
+        steps: dict[Consequence, list[str]] = {}
+        for job_id, row in rows.items():
+            steps.setdefault(rules.consequence(When(row.run_when or When.SUCCESS), ending), []).append(job_id)
+        freed = dependency_rows.free(tx, found) if (found := steps.get(Consequence.START)) else []
+        for job_id in _count_down(tx, counts, steps.get(Consequence.COUNT, ())):
+            last = rules.last_consequence(When(rows[job_id].run_when or When.SUCCESS))
+            (freed if last is Consequence.START else steps.setdefault(last, [])).append(job_id)
+        _requeue_freed(tx, sorted(freed))
+        for step, reason in rules.REASONS.items():
+            if step in steps:
+                gone = _end_unstarted(tx, {job_id: rows[job_id] for job_id in steps[step]}, reason=reason)
+                pending.append((rules.ENDINGS[step], gone))
+
+
+def _count_down(tx: JobTx, counts: Mapping[str, int], job_ids: Iterable[str]) -> list[str]:
+    """`counts`: how many of the jobs that ended each came after. Returns those that wait for no other any more."""
+    by_count: dict[int, list[str]] = {}
+    for job_id in job_ids:
+        by_count.setdefault(counts[job_id], []).append(job_id)
+    return [
+        job_id
+        for count, dependents in by_count.items()
+        for job_id, left in dependency_rows.count_down(tx, dependents, count).items()
+        if not left
+    ]
+
+
+def _requeue_freed(tx: JobTx, job_ids: Sequence[str]) -> None:
+    if job_ids:
+        tx.memory.requeued += job_ids
+        tx.touch("queue", *(f"job:{job_id}" for job_id in job_ids))
+
+
+def _end_unstarted(tx: JobTx, rows: Mapping[str, JobRow], *, reason: Reason) -> list[str]:
+    """Cancel those of the locked jobs that are unfinished; returns these."""
+    ended = job_rows.finish_all(tx, rows, state=JobState.CANCELLED, reason=reason)
+    for job in map(rows.__getitem__, ended):
+        job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
+        holds.release(tx, job)
+    tx.memory.finished += ended
+    return ended
 
 
 def requeue(tx: JobTx, job: JobRow, *, attempt_no: int, reason: Reason, actor: str, **changes: Any) -> None:

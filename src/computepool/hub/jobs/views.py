@@ -53,6 +53,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.HOST_NOT_REACHED: "it could not resume at the host that it named",
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it depends on did not succeed",
+    Reason.SKIPPED: "skipped: it runs only if a job before it fails, and none did",
     Reason.PARENT_ENDED: "the job that submitted it did not succeed",
     Reason.VERIFYING: "it has a result, which another owner's node must confirm",
     Reason.RESULTS_DIFFER: (
@@ -133,6 +134,13 @@ def is_dropped(row: JobRow | ResultRow) -> bool:
     """Whether it had an inline result that is no longer kept. Only functions and classes have one."""
     had_one = row.state == JobState.SUCCEEDED and JobKind(row.kind) in CALLED
     return had_one and row.dropped_at_ms is not None and row.result_artifact is None
+
+
+def unusable(row: JobRow) -> str:
+    """Why the result of this finished job must not be an argument of another one; empty if it may."""
+    if row.verdict == VerificationVerdict.REFUTED:
+        return "it was proven wrong"
+    return "it is no longer kept" if is_dropped(row) or row.state != JobState.SUCCEEDED else ""
 
 
 def job_result(row: FullJobRow | ResultRow, *, seq: int, outputs: Mapping[str, Sequence[OutputRow]]) -> JobResult:

@@ -17,7 +17,9 @@ from computepool.hub.money.market import spot_prices
 from computepool.hub.money.payouts import payout_rounds
 from computepool.hub.nodes import known_nodes, uptime
 from computepool.hub.notifications import deliveries
+from computepool.hub.schedules import rounds
 from computepool.hub.scheduling import housekeeping, leases
+from computepool.hub.secrets import encryption
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import probes, unconfirmed
 from computepool.hub.trust import hardware as hardware_service, reputation, submitter_reputation
@@ -38,6 +40,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         await spot_prices.prune(hub)
         await usage.prune(hub)
         await uptime.prune(hub)
+        await encryption.renew(hub)
         await reputation.refresh_all(hub)
         await submitter_reputation.refresh(hub)
 
@@ -63,6 +66,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         repeat(settings.verify_known_round_s, "known_nodes", partial(known_nodes.refresh, hub)),
         repeat(settings.retier_round_s, "hardware", measure),
         repeat(settings.payout_round_s, "payouts", partial(payout_rounds.run, hub)),
+        repeat(settings.schedule_round_s, "schedules", partial(rounds.run, hub)),
         repeat(settings.sweep_s, "sweep", Sweep(hub)),
         repeat(renew_s(settings), "renew", partial(leases.renew, hub)),
         repeat(settings.lease_min_s / 2, "note_seen", partial(leases.note_seen, hub)),

@@ -11,6 +11,7 @@ from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import nodes, rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
+from computepool.protocol.jobs.requirements import satisfies
 from computepool.protocol.nodes.nodes import NodePage, NodeView
 
 #: Nodes scanned for one page, however few of them match; the next page continues there.
@@ -27,18 +28,22 @@ class NodeFilter:
     statuses: Sequence[NodeStatus] = ()
     tier: str = ""  #: the tier in force: of its cards, or without any, of its cores
     region: str = ""
+    software: frozenset[str] = frozenset()  #: dependencies that one of its environments satisfies
 
     @property
     def is_stored(self) -> bool:
         """Whether stored columns alone decide."""
-        return self.online is None and not (self.statuses or self.tier or self.region)
+        return self.online is None and not (self.statuses or self.tier or self.region or self.software)
 
     def takes(self, view: NodeView) -> bool:
         if self.online is not None and view.online is not self.online:
             return False
         if self.statuses and view.status not in self.statuses:
             return False
-        return self.tier in ("", view.tier) and self.region in ("", view.region)
+        if self.tier not in ("", view.tier) or self.region not in ("", view.region):
+            return False
+        offered = view.profile.environments
+        return not self.software or any(satisfies(found.environment(), self.software) for found in offered)
 
 
 async def page(hub: Hub, principal: Principal, filters: NodeFilter, *, after: str | None, limit: int) -> NodePage:
@@ -50,7 +55,7 @@ async def page(hub: Hub, principal: Principal, filters: NodeFilter, *, after: st
         for view in filter(filters.takes, views):
             if len(found) == limit:
                 return NodePage(nodes=found, next=found[-1].id)
-            found.append(view)
+            found.append(view.model_copy(update={"profile": view.profile.brief()}))
         if len(views) < step:
             return NodePage(nodes=found)
         at, scanned = views[-1].id, scanned + step

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Body, Query, Request
+from fastapi import Body, Query, Request, Response
+from pydantic import AfterValidator, StringConstraints
 from starlette.datastructures import State
 
 from computepool.core.fleet.node_status import NodeStatus
@@ -36,6 +37,7 @@ from computepool.hub.scheduling import departures, node_poll
 from computepool.hub.settlement import settle as settlement
 from computepool.hub.trust import evidence, hardware, reputation
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
+from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_requirements
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.evidence import EvidencePage, NodeWork
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
@@ -59,17 +61,20 @@ from computepool.protocol.nodes.nodes import (
 )
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
 router = guarded_router()
 _ONE_NODE = EnrolCodeRequest()
 _ANY_STATE: list[NodeState] = []
 _ANY_STATUS: list[NodeStatus] = []
+_ANY_SOFTWARE: list[str] = []
 
 
 async def poll(
     state: State, node: NodePrincipal, body: NextRequest, *, address: str | None, claims: bool = True
 ) -> NextReply:
     hub: Hub = state.hub
-    if body.profile is not None or body.stopping:
+    if body.profile is not None or body.cached is not None or body.stopping:
         limits_of(state).arrivals.take(node.node_id)
     return await node_poll.next_(hub, node, body, poll=claims, address=address)
 
@@ -167,6 +172,11 @@ async def list_nodes(
     q: Annotated[str, Query(max_length=200, description="A part of its name or of its owner's name, or its id")] = "",
     tier: Annotated[str, Query(max_length=64, description="The tier in force, whatever the node claims")] = "",
     region: Annotated[str, Query(max_length=64, description="The region of its prices")] = "",
+    software: Annotated[
+        list[Annotated[str, StringConstraints(max_length=REQUIREMENT_CHARS_MAX)]],
+        Query(max_length=16, description="Packages, such as torch>=2.4, that one of its environments has; repeatable"),
+        AfterValidator(lambda texts: list(check_requirements(texts))),
+    ] = _ANY_SOFTWARE,
     after: Cursor = None,
     limit: Limit = 100,
 ) -> NodePage:
@@ -179,6 +189,7 @@ async def list_nodes(
         online=online,
         tier=tier,
         region=region,
+        software=frozenset(software),
     )
     return await node_list.page(hub, principal, filters, after=after, limit=limit)
 
@@ -187,6 +198,17 @@ async def list_nodes(
 async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     """Get the calling node's owner and earnings."""
     return await earnings.own_view(hub, node)
+
+
+@router.post(
+    "/nodes/self/speed",
+    tags=["agent"],
+    response_class=Response,
+    responses={200: {"description": "What was sent", "content": _BYTES}, **refuses(413)},
+)
+async def echo(request: Request, _node: Node) -> Response:
+    """Get back what was sent, with which a node measures the speed of its connection."""
+    return Response(await request.body(), media_type="application/octet-stream")
 
 
 @router.post("/nodes/leave", tags=["agent"], responses=refuses(404))

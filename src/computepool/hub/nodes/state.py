@@ -9,6 +9,7 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.hub.batching import Batcher
 from computepool.hub.fleet.parking import Parking
 from computepool.hub.fleet.registry import NodeSession, Registry
+from computepool.protocol.jobs.requirements import satisfies
 from computepool.protocol.nodes.nodes import RegisterRequest
 
 
@@ -16,7 +17,7 @@ from computepool.protocol.nodes.nodes import RegisterRequest
 class RemoteNodes:
     """Nodes from the store that do not poll this hub: recently offline, or at another hub."""
 
-    fleet: Fleet = field(default_factory=Fleet)
+    fleet: Fleet = field(default_factory=lambda: Fleet(satisfies))
     descriptions: dict[str, str] = field(default_factory=dict)  #: relevant columns of its row, by node
 
 

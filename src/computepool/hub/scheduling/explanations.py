@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from computepool.core.errors import Conflict
 from computepool.core.fleet.fleet import Fleet
-from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason, When
 from computepool.core.placement import explain
 from computepool.core.resources import Requirements, Shape
 from computepool.core.trust import verification
@@ -26,6 +26,7 @@ from computepool.protocol.jobs.explanations import (
     WhyView,
 )
 from computepool.protocol.jobs.jobs import requirements_of
+from computepool.protocol.jobs.requirements import satisfies
 from computepool.protocol.jobs.views import JobDetail
 from computepool.protocol.nodes.profile import Profile
 
@@ -65,11 +66,18 @@ async def _away(hub: Hub, shape: Shape) -> str:
         since_ms = group_homes.offline_since(hub, row)
         if since_ms is None:
             continue
-        fleet = Fleet()
+        fleet = Fleet(satisfies)
         fleet.upsert(Profile.model_validate_json(row.profile).node_profile(node_id=row.id, owner=row.account_id))
         if explain.explain(fleet, shape).able:
             return f"{row.name}, which could run it, is offline since {group_homes.moment(since_ms)}"
     return ""
+
+
+_WAITS = {
+    When.SUCCESS: "Waiting for {} it depends on",
+    When.FAILURE: "It runs only if one of the jobs before it fails; waiting for {}",
+    When.ALWAYS: "Waiting for {} to end",
+}
 
 
 async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
@@ -77,11 +85,10 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     fleet, backlog, now_ms = hub.nodes.registry.fleet, hub.jobs.queue.backlog, hub.now_ms()
     if job.state is not JobState.QUEUED or job.status == views.COMPARING:
         return _plain(hub, job, job.status)
-    others = await hub.store.read(job_rows.get_jobs, job.after)
-    if pending := [other.id for other in others if other.state != JobState.SUCCEEDED]:
-        return _plain(
-            hub, job, f"Waiting for {pluralize(len(pending), 'job')} it depends on: {', '.join(pending[:5])}."
-        )
+    others = await hub.store.read(job_rows.get_jobs, job.after) if job.reason is Reason.WAITING_FOR_JOBS else ()
+    if pending := [other.id for other in others if other.state not in TERMINAL]:
+        waits = _WAITS[job.when].format(pluralize(len(pending), "job"))
+        return _plain(hub, job, f"{waits}: {', '.join(pending[:5])}.")
     ready_at_ms = backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > now_ms:
         wait = duration((ready_at_ms - now_ms) / 1000)
@@ -160,6 +167,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,
+        dependencies=request.dependencies,
     )
     shape = shape_of(needs, principal.account_id)
     fleet = hub.nodes.registry.fleet

@@ -62,6 +62,9 @@ def receive(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool)
     session.seen_ms = now_ms
     holding = set(request.holding)
     session.cancel.update(id_ for id_ in holding if id_ not in session.attempts)
+    if request.cached is not None:
+        warm = {item.key: item.took_ms for item in request.cached.items}
+        hub.nodes.registry.fleet.set_warm(session.node_id, warm)
     if not poll:
         # Heartbeats, unlike polls, may overtake the reply that carries a grant.
         return session.polls

@@ -22,9 +22,8 @@ _SOME_ADDRESS = "0.0.0.0"
 
 def can_repeat(request: NextRequest) -> bool:
     """Whether it can be answered without the store, and without waiting for a lock."""
-    return bool(
-        request.wait_ms and request.claim and not (request.running or request.stopping) and request.profile is None
-    )
+    plain = request.profile is None and request.cached is None
+    return bool(request.wait_ms and request.claim and not (request.running or request.stopping) and plain)
 
 
 class RepeatedPoll:

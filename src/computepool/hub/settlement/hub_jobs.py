@@ -19,7 +19,7 @@ from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.clock import new_id
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import access, rows as account_rows
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import dependency_rows, rows as job_rows, views
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transactions import JobTx
 from computepool.hub.money import booking, holds
@@ -67,8 +67,8 @@ def start(
         return None
     if hold_max is not None and hold_max < work.hold:
         work = replace(work, hold=hold_max)
-    needed = _needed_artifacts(tx, work)
-    if not needed <= _readable(tx, needed, job=job, payer=payer):
+    needed = _needed_artifacts(tx, job, work)
+    if needed is None or not needed <= _readable(tx, needed, job=job, payer=payer):
         return None
     hub_job_id = new_id(tx.snapshot.clock, "job")
     if payer == POOL_ACCOUNT:
@@ -115,10 +115,15 @@ def _same_work(tx: Tx, job: JobRow) -> Work | None:
     )
 
 
-def _needed_artifacts(tx: JobTx, work: Work) -> set[str]:
-    """Digests of what a node has to fetch for it."""
+def _needed_artifacts(tx: JobTx, job: JobRow, work: Work) -> set[str] | None:
+    """Digests of what a node has to fetch for it. None: a result that is one of its arguments is not to be had."""
     spec = tx.spec(work.spec_digest)
     named = [file.digest for file in spec.inputs] + [spec.function_artifact, work.payload_artifact]
+    if spec.takes_results:
+        used = job_rows.get_jobs(tx.connection, dependency_rows.argument_ids(tx.connection, job.id))
+        if any(views.unusable(row) for row in used):
+            return None
+        named += [row.result_artifact for row in used]
     return {digest for digest in named if digest}
 
 

@@ -16,6 +16,7 @@ def sentences(view: QuoteView, request: QuoteRequest, too_few_owners: str = "") 
         too_few_owners,
         network(view),
         _python(view, request),
+        _warm(view),
         _price(view),
         _most(view, request),
         _checks(view),
@@ -62,6 +63,17 @@ def _python(view: QuoteView, request: QuoteRequest) -> str:
         return "" if version in view.reason else f"No node has {version}, which it needs."
     have = "has" if view.nodes_python == 1 else "have"
     return f"{view.nodes_python} of {pluralize(view.nodes, 'node')} {have} {version}, which it needs."
+
+
+def _warm(view: QuoteView) -> str:
+    """How many nodes start it at once, and how long the others take."""
+    if view.nodes_warm is None or not view.nodes_able:
+        return ""
+    cold = view.nodes_able - view.nodes_warm
+    about = "" if view.cold_ms is None else f" about {_span(view.cold_ms)}"
+    slow = f"Cold start{about} on {pluralize(cold, 'node')}" if cold else ""
+    warm = f"{'warm' if cold else 'Warm'} on {view.nodes_warm}{'' if cold else ' of them'}" if view.nodes_warm else ""
+    return f"{', '.join(filter(None, (slow, warm)))}."
 
 
 def _price(view: QuoteView) -> str:

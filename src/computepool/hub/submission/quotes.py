@@ -21,6 +21,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import hosts
 from computepool.hub.scheduling import explanations
+from computepool.hub.secrets import job_secrets
 from computepool.hub.submission import quote_messages, verification
 from computepool.protocol.jobs.jobs import requirements_of
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
@@ -72,7 +73,12 @@ class _History:
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
     needs = await hosts.resolve(hub, principal.account_id, request.needs)
-    requirements = requirements_of(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    requirements = requirements_of(
+        needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s, dependencies=request.dependencies
+    )
+    if request.secret_owners is not None:
+        owners = await job_secrets.owner_ids(hub, request.secret_owners)
+        requirements = replace(requirements, secret_owners=owners)
     account = principal.account_id
     agreed = await terms(
         hub,
@@ -144,6 +150,8 @@ def _view(table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outl
         max_price=agreed.ceiling,
         nodes_network=seen.networked,
         nodes_python=seen.python,
+        nodes_warm=seen.warm,
+        cold_ms=seen.cold_ms,
         hold_each=agreed.hold_each,
         hold_total=agreed.hold_total,
         own_node=agreed.own_node,
@@ -176,6 +184,10 @@ def _zone(group: OfferGroup) -> ZoneOffer:
 
 
 def _start(seen: Outlook, waits: list[int]) -> Estimate:
+    if seen.now and seen.warm is not None and not seen.warm_now:
+        if seen.cold_ms is None:
+            return Estimate(text="Unknown: no node has said how long it takes to fetch what it needs.")
+        return Estimate(p50_ms=seen.cold_ms, p90_ms=seen.cold_ms, text="A free node must fetch what it needs first.")
     if seen.now:
         return Estimate(p50_ms=0, p90_ms=0, text="At once: a node is free for it.")
     if not seen.able:

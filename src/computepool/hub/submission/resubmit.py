@@ -13,7 +13,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import dependency_rows, rows as job_rows
 from computepool.hub.jobs.comparison import Comparison
 from computepool.hub.jobs.rows import FullJobRow
 from computepool.protocol.jobs.jobs import CompareFunction, Item, JobSpec, ResubmitRequest, SubmitRequest
@@ -35,6 +35,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, request: R
         raise NotFound("The program of this job is no longer stored.")
     spec = specs[row.spec_digest].spec
     compare = None if how.function is None else specs[how.function].spec
+    uses = await hub.store.read(dependency_rows.argument_ids, row.id) if spec.takes_results else []
     await hub.store.read(_check_kept, row, spec=spec, compare=compare)
     try:
         return SubmitRequest(
@@ -45,6 +46,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, request: R
                     payload=row.payload,
                     payload_artifact=row.payload_artifact,
                     bundled=max(1, row.bundled, row.carried or 1),
+                    uses=uses,
                 )
             ],
             priority=row.priority,

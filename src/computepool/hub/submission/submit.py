@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from computepool.core.errors import BadRequest, ComputePoolError, Conflict
-from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
+from computepool.core.errors import BadRequest, ComputePoolError
+from computepool.core.jobs.lifecycle import JobState, Reason, When
 from computepool.core.money.terms import Terms
 from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
@@ -19,7 +19,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.groups import collector
 from computepool.hub.identity import idempotency
-from computepool.hub.identity.access import Principal, may_manage
+from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.jobs import dependency_rows, quotas, rows as job_rows
 from computepool.hub.jobs.comparison import Comparison
@@ -30,8 +30,9 @@ from computepool.hub.money import holds
 from computepool.hub.nodes import hosts
 from computepool.hub.scheduling import explanations
 from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.secrets import job_secrets
 from computepool.hub.snapshot import Snapshot, take
-from computepool.hub.submission import quotes, verification
+from computepool.hub.submission import predecessors, quotes, verification
 from computepool.hub.volumes import publication
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import LINKS_MAX, JobSpec, SubmitReply, SubmitRequest, spec_digest
@@ -45,6 +46,9 @@ async def submit(
         needs = await hosts.resolve(hub, principal.account_id, request.spec.needs, at="spec.needs")
         if needs is not request.spec.needs:
             request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
+        if request.spec.has_secrets:
+            spec = await job_secrets.resolve(hub, principal.account_id, request.spec, is_child=parent is not None)
+            request = request.model_copy(update={"spec": spec})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
         # The client may disconnect, but what is committed must be counted and reach a node.
         writing = asyncio.ensure_future(_write(hub, submission, remembered))
@@ -120,6 +124,7 @@ async def _prepare(
 def _check_links(request: SubmitRequest) -> None:
     """A short request can name a thousand files for each of a thousand jobs, which makes a million rows."""
     links = len(request.items) * (len(request.spec.inputs) + len(request.after))
+    links += sum(len(item.uses) for item in request.items)
     if links > LINKS_MAX:
         raise BadRequest(
             f"All jobs of a submission together may name {LINKS_MAX} input files and jobs to wait for; these name {links}. "
@@ -150,7 +155,7 @@ async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> S
         if reserved:
             quotas.end_submission(hub, account, jobs=jobs, cost=cost, is_kept=fresh)
     if fresh and not written.is_queued:
-        if submission.request.after:
+        if submission.comes_after:
             await hub.jobs.queue.load()
         else:
             hub.jobs.queue.add_submitted(submission.new_jobs)
@@ -163,7 +168,7 @@ async def _insert(hub: Hub, submission: _Submission, remembered: Remembered) -> 
         reply = once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
         return reply, reply.job_ids == submission.job_ids
 
-    if not submission.request.after and (placed := await Dispatcher(hub).submit(submission.new_jobs, unit)):
+    if not submission.comes_after and (placed := await Dispatcher(hub).submit(submission.new_jobs, unit)):
         return _Written(*placed, is_queued=True)
     return _Written(*await hub.store.write(unit), is_queued=False)
 
@@ -191,6 +196,10 @@ class _Submission:
         return sum(sizes) + sum(size_of(item.payload) for item in self.request.items)
 
     @property
+    def comes_after(self) -> bool:
+        return bool(self.request.after) or self.request.spec.takes_results
+
+    @property
     def new_jobs(self) -> NewJobs:
         return NewJobs(
             job_ids=self.job_ids,
@@ -206,7 +215,7 @@ class _Submission:
         if self.parent is not None:
             hold, settings = self.terms.hold_total, self.snapshot.settings
             children.admit(tx, self.parent, request, job_ids=self.job_ids, hold=hold, settings=settings)
-        pending = self._check_after(tx)
+        before = predecessors.check(tx, self.principal, request, snapshot=self.snapshot)
         watched = self._join_group(tx)
         self._check_artifacts(tx)
         publication.mount(tx, account, request.spec, job_ids=self.job_ids)
@@ -214,14 +223,11 @@ class _Submission:
         job_rows.insert_spec(tx, digest=self.digest, body=self.body, account_id=account)
         if (spec := self.compare_spec) is not None:
             job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body(), account_id=account)
-        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned, watched=watched))
+        job_rows.insert_jobs(tx, self._rows(tx, pending=before.pending, earned=earned, watched=watched))
         storage_quota.check_submission(tx, account, size=self.size, snapshot=self.snapshot)
         self._take_items(tx)
-        dependency_rows.insert(
-            tx, [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)]
-        )
-        reason = Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED
-        for job_id in self.job_ids:
+        dependency_rows.insert(tx, before.rows(self.job_ids))
+        for job_id, pending in zip(self.job_ids, before.pending, strict=True):
             tx.emit(
                 actor=account,
                 action="job.queued",
@@ -229,7 +235,7 @@ class _Submission:
                 job_id=job_id,
                 group_id=request.group_id,
                 after=JobState.QUEUED.value,
-                reason=reason.value,
+                reason=(Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED).value,
             )
         tx.touch("queue")
         return SubmitReply(
@@ -241,10 +247,10 @@ class _Submission:
             own_node=self.terms.own_node,
         )
 
-    def _rows(self, tx: Tx, *, pending: int, earned: list[int], watched: bool) -> list[dict[str, Any]]:
+    def _rows(self, tx: Tx, *, pending: list[int], earned: list[int], watched: bool) -> list[dict[str, Any]]:
         request = self.request
         shared = {
-            **job_rows.new_row(tx, Reason.WAITING_FOR_JOBS if pending else Reason.WAITING_FOR_NODE),
+            **job_rows.new_row(tx, Reason.WAITING_FOR_NODE),
             "account_id": self.principal.account_id,
             "group_id": request.group_id,
             "item_count": len(request.items),
@@ -253,7 +259,7 @@ class _Submission:
             "spec_digest": self.digest,
             "priority": request.priority,
             "retries": request.retries,
-            "deps_pending": pending,
+            "run_when": None if request.when is When.SUCCESS else request.when.value,
             "expires_at_ms": tx.now_ms + round(request.ttl_s * 1000),
             "ceiling": self.terms.ceiling,
             "hold": self.terms.hold_each,
@@ -274,6 +280,8 @@ class _Submission:
                 "bundled": item.bundled,
                 "carried": item.bundled if item.is_bundle else 1,
                 "hold_earned": earned[index],
+                "deps_pending": pending[index],
+                **({"reason": Reason.WAITING_FOR_JOBS.value} if pending[index] else {}),
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
         ]
@@ -292,20 +300,6 @@ class _Submission:
             return False
         keys = [item.key for item in self.request.items if item.key is not None]
         return collector.join(tx, self.request.group_id, keys=keys, account_id=self.principal.account_id)
-
-    def _check_after(self, tx: Tx) -> set[str]:
-        """The jobs that have not succeeded yet, of those that these come after."""
-        required = set(self.request.after)
-        rows = job_rows.lock_jobs(tx, required) if required else {}
-        for job_id in sorted(required):
-            row = rows.get(job_id)
-            if row is None or row.hub_job or not may_manage(self.principal, row.account_id):
-                raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
-            if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
-                raise Conflict(
-                    f"Job {job_id} is {row.state}; a job that depends on it could never start.", field="after"
-                )
-        return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
 
     def _check_artifacts(self, tx: Tx) -> None:
         """Refer to all artifacts that the jobs need, if the hub has them and the submitter may read them."""

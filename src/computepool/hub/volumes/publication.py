@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.core import volumes as rules
 from computepool.core.errors import BadRequest, Conflict, TooLarge
+from computepool.core.jobs import volumes as rules
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
-from computepool.core.volumes import Published
+from computepool.core.jobs.volumes import Published
 from computepool.hub.artifacts import rows as artifact_rows, storage_quota
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx

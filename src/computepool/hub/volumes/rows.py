@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, select, update
 
+from computepool.core.jobs.volumes import VersionFacts
 from computepool.core.retention import ReferenceRole
-from computepool.core.volumes import VersionFacts
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import volume_uses, volume_versions, volumes

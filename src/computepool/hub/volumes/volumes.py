@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from computepool.core import volumes as rules
 from computepool.core.errors import Conflict, NotFound, TooLarge
+from computepool.core.jobs import volumes as rules
 from computepool.hub.artifacts import garbage_collection
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import Reply, Request, Tag
-from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Needs, NetTargets
+from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
 
 
 class GateView(Reply):
@@ -58,6 +58,7 @@ class PreviewRequest(Request):
     net: NetTargets = []
     labels: list[Tag] = Field(default=[], max_length=32)
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
+    dependencies: Dependencies = []
     limit: int = Field(default=100, ge=1, le=1000)
 
 

@@ -11,10 +11,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from computepool.core import expressions
 from computepool.core.isolation import Level
-from computepool.core.jobs.lifecycle import CALLED, JobKind
+from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
-from computepool.core.resources import DEFAULT_RAM_MB, Requirements
+from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, Requirements
 from computepool.core.trust.tiers import region_of
 from computepool.protocol.base import (
     LIST_MAX,
@@ -31,8 +32,17 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
-from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
+from computepool.protocol.jobs.requirements import (
+    REQUIREMENT_CHARS_MAX,
+    REQUIREMENTS_MAX,
+    check_python,
+    check_requirements,
+    dependencies_key,
+    dependencies_of,
+    minor_versions,
+)
 from computepool.protocol.jobs.spec_rules import check_spec
+from computepool.protocol.secrets import WithSecrets
 from computepool.protocol.volumes.volumes import MOUNTS_MAX, VolumeMount, check_mounts
 
 #: Limits for inline data; anything larger is sent as an artifact.
@@ -44,12 +54,17 @@ RESULT_MAX = 64 * 1024 * 1024
 ITEMS_MAX = 1_000
 #: Input files and dependencies of all jobs of a submission together. Each one is a row per job.
 LINKS_MAX = 100_000
+#: Input files of at least this size, up to this number, decide where a job starts soonest. Smaller ones arrive in a second,
+#: and jobs that differ in them stay interchangeable for placement.
+WARM_INPUT_MIN = 32 * 1024 * 1024
+WARM_INPUTS_MAX = 4
 HOSTS_MAX = 64  #: hosts that a job may exclude
 CHILDREN_MAX = 100_000
 BUNDLED_MAX = 10_000  #: items in one job
 TIMEOUT_MAX_S = 7 * 24 * 3600
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 MB_MAX = 64 * 1024 * 1024
+MBPS_MAX = 1_000_000
 
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
@@ -67,6 +82,14 @@ def _check_level(text: str) -> str:
 
 
 LevelName = Annotated[str, AfterValidator(_check_level)]
+
+
+#: Packages that a job imports, for questions about it; a spec has its own.
+Dependencies = Annotated[
+    list[Annotated[str, StringConstraints(max_length=REQUIREMENT_CHARS_MAX)]],
+    Field(max_length=REQUIREMENTS_MAX, examples=[["torch>=2.4"]]),
+    AfterValidator(lambda texts: list(check_requirements(texts))),
+]
 
 
 class Needs(Request):
@@ -88,6 +111,16 @@ class Needs(Request):
     mesh_version: Tag | None = None
     python: PythonVersions | None = None
     isolation: LevelName | None = Field(default=None, examples=["namespace"])
+    #: only on nodes whose owner offers an environment with all dependencies: nothing is installed
+    offered_only: bool = False
+    #: an expression over tags and properties
+    require: Annotated[str, Field(max_length=expressions.CHARS_MAX), AfterValidator(expressions.check)] | None = Field(
+        default=None, examples=['tag.ssd and (site == "lab-3" or not tag.laptop)']
+    )
+    #: megabits per second, as measured between node and hub; a node of unknown speed is not fast enough
+    down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    prefer: Literal["balanced", "cheapest", "fastest"] = "balanced"
 
     def requirements(self) -> Requirements:
         return Requirements(
@@ -108,6 +141,11 @@ class Needs(Request):
             mesh_version=self.mesh_version or "",
             pythons=minor_versions(self.python or ""),
             isolation=None if self.isolation is None else Level.parse(self.isolation),
+            offered_only=self.offered_only,
+            require=self.require or "",
+            down_mbps=self.down_mbps,
+            up_mbps=self.up_mbps,
+            prefer="" if self.prefer == "balanced" else self.prefer,
         )
 
 
@@ -119,9 +157,22 @@ NetTargets = Annotated[
 ]
 
 
-def requirements_of(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
+def requirements_of(
+    needs: Needs,
+    *,
+    net: Sequence[str],
+    labels: Sequence[str],
+    timeout_s: float,
+    dependencies: Sequence[str] = (),
+    inputs: Sequence[InputFile] = (),
+) -> Requirements:
+    software = dependencies_of(dependencies) if dependencies else frozenset()
+    large = sorted((file.size, file.digest) for file in inputs if file.size >= WARM_INPUT_MIN)[-WARM_INPUTS_MAX:]
+    warm = [dependencies_key(software)] if software else []
     return replace(
         needs.requirements(),
+        software=software,
+        warm=frozenset((*warm, *(f"{ARTIFACT}{digest}" for _, digest in large))),
         network=bool(net),
         labels=frozenset(label.lower() for label in labels),  # a rule against `mining` also means `Mining`
         minutes=math.ceil(timeout_s / 60),
@@ -136,7 +187,7 @@ class InputFile(Request):
     size: Count
 
 
-class JobSpec(Request):
+class JobSpec(WithSecrets):
     """What to run, and what it needs. Immutable, identified by its digest, shared by all jobs of a submission."""
 
     kind: JobKind
@@ -164,6 +215,7 @@ class JobSpec(Request):
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`
     children_budget: Micro | None = None
+    takes_results: bool = False  #: its arguments contain results of other jobs (`uses` of its items)
 
     @property
     def saves(self) -> bool:
@@ -181,7 +233,15 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """Everything that decides where it may run, including what owners' rules are about."""
-        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        found = requirements_of(
+            self.needs,
+            net=self.net,
+            labels=self.labels,
+            timeout_s=self.timeout_s,
+            dependencies=self.dependencies,
+            inputs=self.inputs,
+        )
+        return found if (owners := self.secret_readers) is None else replace(found, secret_owners=owners)
 
     def body(self) -> str:
         """The canonical text, which is stored, signed and digested."""
@@ -202,6 +262,8 @@ class Item(Request):
     bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: items of its group in this job
     #: a finished job of the group that had these items, which count here from now on
     replaces: Id | None = None
+    #: jobs whose results its arguments contain; it waits until all of them have succeeded
+    uses: list[Id] = Field(default=[], max_length=LIST_MAX)
 
     @property
     def is_bundle(self) -> bool:
@@ -235,6 +297,7 @@ class SubmitRequest(Request):
     priority: int = Field(default=0, ge=PRIORITY_MIN, le=PRIORITY_MAX)
     retries: int = Field(default=0, ge=0, le=100)
     after: list[Id] = Field(default=[], max_length=LIST_MAX)
+    when: When = When.SUCCESS  #: the condition on these jobs
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
     group_id: Id | None = None  #: one of your groups
     #: Microcredits per hour and job; 0: only your own nodes; default: about twice the current price.
@@ -254,6 +317,11 @@ class SubmitRequest(Request):
     def _one_way(self) -> Self:
         if self.compare is not None and self.compare_function is not None:
             raise ValueError("use either compare or compare_function, not both")
+        uses = any(item.uses for item in self.items)
+        if uses and not (self.spec.kind is JobKind.FUNCTION and self.spec.takes_results):
+            raise ValueError("only a function that takes results can use those of other jobs (spec.takes_results)")
+        if self.when is not When.SUCCESS and (uses or not self.after):
+            raise ValueError(f"when: {self.when} needs jobs in `after`, and no results of jobs as arguments")
         check_one_way(self.verify, self.confidence)
         return self
 

@@ -6,15 +6,19 @@ because a hub may be hostile. The limits are constants, not settings, because bo
 
 from __future__ import annotations
 
+import hashlib
 import re
 import string
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from computepool.core.environment import Environment
 from computepool.core.pythons import MINORS
+from computepool.core.resources import PACKAGES
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
 REQUIREMENT_CHARS_MAX: Final = 200
@@ -55,6 +59,74 @@ def check_requirement(text: str) -> str:
     if not _is_plain(found.specifier):
         raise _bad(text)
     return str(found)
+
+
+def dependencies_of(texts: Iterable[str]) -> frozenset[str]:
+    """The dependencies in canonical form, of a spec that may be older than these rules; empty if they break them."""
+    try:
+        return frozenset(check_requirements(texts))
+    except ValueError:
+        return frozenset()
+
+
+def dependencies_key(dependencies: Iterable[str]) -> str:
+    """The key by which nodes say that they have installed these dependencies, in canonical form."""
+    return PACKAGES + hashlib.sha256("\n".join(sorted(dependencies)).encode()).hexdigest()[:32]
+
+
+def satisfies(environment: Environment, dependencies: Iterable[str]) -> bool:
+    """Whether an environment that a node offers has all of these dependencies, in canonical form.
+
+    Extras do not tell which packages they stand for, so an environment never satisfies a dependency with extras.
+    """
+    return all(_satisfies(environment, text) for text in dependencies)
+
+
+def _satisfies(environment: Environment, text: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    found = _parse(text)
+    if found is None:
+        return False
+    if found.marker is not None and not found.marker.evaluate(_marker_values(environment.python)):
+        return True
+    version = environment.version(canonicalize(found.name))
+    if version is None or found.extras:
+        return False
+    try:
+        return found.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+@lru_cache(maxsize=4_096)
+def _parse(text: str) -> Requirement | None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text)
+    except (InvalidRequirement, RecursionError):
+        return None
+
+
+def _marker_values(python: str) -> dict[str, str]:
+    """Of the nodes: agents run on Linux with CPython. Of a patch number, nothing is known."""
+    return {
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "extra": "",
+    }
+
+
+def canonicalize(name: str) -> str:
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
 
 
 def check_python(text: str) -> str:

@@ -31,19 +31,37 @@ def check_spec(spec: JobSpec) -> JobSpec:
         if not is_plain(text):
             raise ValueError(f"{text!a} has control characters or bidirectional characters")
     _check_command(spec)
+    _check_secrets(spec)
     for file in spec.inputs:
         check_name(file.name)
     _check_volumes(spec)
     if spec.kind is not JobKind.SCRIPT:
-        check_requirements(spec.dependencies)
+        _check_offered(spec, check_requirements(spec.dependencies))
         return spec
+    # What a script requires is a requirement like any other: placement, quotes and explanations use it.
     script = Script(spec.source or "")
-    check_requirements([*spec.dependencies, *script.dependencies])
-    if needs.python or script.requires_python is None:
-        return spec
-    # A requirement like any other: placement, quotes and explanations use it.
-    python = check_python(script.requires_python)
-    return spec.model_copy(update={"needs": needs.model_copy(update={"python": python})})
+    dependencies = check_requirements([*spec.dependencies, *script.dependencies])
+    _check_offered(spec, dependencies)
+    changed: dict[str, object] = {"dependencies": list(dependencies)} if script.dependencies else {}
+    if not needs.python and script.requires_python is not None:
+        changed["needs"] = needs.model_copy(update={"python": check_python(script.requires_python)})
+    return spec.model_copy(update=changed) if changed else spec
+
+
+def _check_offered(spec: JobSpec, dependencies: tuple[str, ...]) -> None:
+    if not spec.needs.offered_only:
+        return
+    if not dependencies:
+        raise ValueError("offered_only needs dependencies: name the packages that a node must offer")
+    if extras := [text for text in dependencies if "[" in text]:
+        raise ValueError(f"offered_only: {extras[0]} has extras, which no offered environment can show to have")
+
+
+def _check_secrets(spec: JobSpec) -> None:
+    if twice := sorted(spec.secrets.keys() & spec.env.keys()):
+        raise ValueError(f"secrets: the variable {twice[0]} is also in env; give it one value")
+    if (spec.secret_owners or spec.secrets_anywhere) and not spec.has_secrets:
+        raise ValueError("secrets: the job names no secret that other nodes could get")
 
 
 def _check_volumes(spec: JobSpec) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.core.jobs.lifecycle import JobKind, JobState, Reason
+from computepool.core.jobs.lifecycle import JobKind, JobState, Reason, When
 from computepool.protocol.base import Page, Reply
 from computepool.protocol.jobs.jobs import JobSpec
 
@@ -102,6 +102,8 @@ class CheckpointView(Reply):
 class JobDetail(JobView):
     spec: JobSpec
     after: list[str] = []
+    when: When = When.SUCCESS  #: the condition on these jobs
+    uses: list[str] = []  #: those of them whose results are among its arguments
     tries: list[AttemptView] = []
     outputs: list[OutputFile] = []
     corrected: CorrectedResult | None = None  #: only if the verdict is refuted
@@ -153,3 +155,27 @@ class LogPage(Reply):
     #: For a successful program: whether its standard output is here as its run reported it; false: some of it is missing, or
     #: it was not compared. Null: nothing was reported.
     complete: bool | None = None
+
+
+class GraphJob(Reply):
+    id: str
+    name: str
+    key: str | None = None
+    group_id: str | None = None
+    state: JobState
+    reason: Reason
+    when: When = When.SUCCESS  #: its condition on the jobs before it
+
+
+class GraphEdge(Reply):
+    after_id: str  #: the job before
+    job_id: str
+    is_argument: bool = False  #: the job before returns an argument of the other
+
+
+class GraphView(Reply):
+    """Jobs, each after those that it comes after, and the edges between them."""
+
+    jobs: list[GraphJob]
+    edges: list[GraphEdge]
+    more: bool = False  #: there are further jobs, which are not shown

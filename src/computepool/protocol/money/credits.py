@@ -10,7 +10,8 @@ from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
-from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Needs, NetTargets
+from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, Needs, NetTargets
+from computepool.protocol.secrets import SECRET_OWNERS_MAX
 
 #: Jobs in one quote, which may be more than one submission can contain.
 QUOTE_ITEMS_MAX = 1_000_000
@@ -202,6 +203,9 @@ class QuoteRequest(Request):
     budget: PositiveMicro | None = None  #: for all items together
     net: NetTargets = []  #: hosts it must reach
     labels: list[Tag] = Field(default=[], max_length=32)
+    dependencies: Dependencies = []
+    #: it gets secrets, on your nodes and on those of these accounts; null: anywhere, or it gets none
+    secret_owners: list[Name] | None = Field(default=None, max_length=SECRET_OWNERS_MAX)
     name: Name | None = None  #: to estimate the run time from earlier jobs with this name
     spec_digest: Digest | None = None  #: to estimate it from earlier jobs with this spec
     verify: VerifyText | None = None  #: as for a submission
@@ -255,6 +259,9 @@ class QuoteView(Reply):
     nodes_able: int
     nodes_network: int | None = None  #: nodes that take jobs with network; null: the job lists no hosts
     nodes_python: int | None = None  #: nodes with the required Python version; null: the job requires none
+    #: able nodes that have all its packages and large inputs; null: it has neither
+    nodes_warm: int | None = None
+    cold_ms: int | None = None  #: how long others take before it starts, as measured by nodes; null: unknown
     reason: str = ""  #: why no connected node can run it
     nodes_too_expensive: int = 0  #: able nodes whose price exceeds the ceiling
     zones: list[ZoneOffer] = []

@@ -28,6 +28,7 @@ from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
 from computepool.protocol.nodes.profile import NewProfile, Profile
+from computepool.protocol.nodes.software import Cached
 from computepool.protocol.volumes.volumes import MOUNTS_MAX, VolumeChange
 
 HOLDING_MAX = 50_000
@@ -97,6 +98,7 @@ class NextRequest(Request):
     #: digest of the owner's rules that it has
     rules: Annotated[str, StringConstraints(max_length=64)] = ""
     profile: NewProfile | None = None  #: sent with the first poll after a start, and after changes
+    cached: Cached | None = None  #: sent with the profile, and after changes
 
 
 class RekeyRequest(Request):
@@ -177,7 +179,7 @@ class LogText(Request):
     attempt_id: Id
     stream: Stream
     text: Annotated[str, StringConstraints(max_length=LOG_CHUNK_MAX)]
-    #: counted per attempt from 0, so that repeated chunks are stored once
+    #: brief per attempt from 0, so that repeated chunks are stored once
     seq: Count | None = None
 
 
@@ -278,7 +280,7 @@ class ReputationView(Reply):
     failures: int  #: jobs failed or lost through the node's fault, of all time
     success_weight: float  #: the current weight of the successes: recent ones weigh more, unverified ones a quarter
     failure_weight: float
-    changed_at_ms: int | None = None  #: time of the last outcome that counted; null if there is none
+    changed_at_ms: int | None = None  #: time of the last outcome that brief; null if there is none
     newcomer: bool = False  #: it gets one job of other accounts at a time
     #: verified jobs of other accounts, out of `newcomer_jobs`; unverified ones count a quarter
     newcomer_jobs_done: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
@@ -11,7 +11,8 @@ from computepool.core.plaintext import is_plain
 from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProfile
 from computepool.core.trust.tiers import region_of, tier_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
-from computepool.protocol.jobs.jobs import LevelName
+from computepool.protocol.jobs.jobs import MBPS_MAX, LevelName
+from computepool.protocol.nodes.software import OffersSoftware
 
 PYTHONS_MAX = 32  #: minor versions that a node may download
 MESH_FIELD = "profile.mesh_version"  #: the field of the error that refuses a node of another mesh version
@@ -42,7 +43,7 @@ class StatedPlace(Request):
         return round(value, 1)
 
 
-class Profile(Request):
+class Profile(OffersSoftware):
     """A node as described by its agent."""
 
     name: Name
@@ -66,6 +67,9 @@ class Profile(Request):
     trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
+    #: megabits per second, measured from the hub and to it; 0: unknown
+    down_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
+    up_mbps: int = Field(default=0, ge=0, le=MBPS_MAX)
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -103,7 +107,17 @@ class Profile(Request):
             url=self.url,
             lends_gpus=self.lends_gpus,
             network=self.network,
+            environments=tuple(found.environment() for found in self.environments),
+            installs=self.installs,
+            down_mbps=self.down_mbps,
+            up_mbps=self.up_mbps,
         )
+
+    def brief(self) -> Self:
+        """As it is shown in lists: without the packages of its environments."""
+        if not self.environments:
+            return self
+        return self.model_copy(update={"environments": [found.brief() for found in self.environments]})
 
 
 def _check_profile(profile: Profile) -> Profile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPMessage
 from typing import Any
@@ -80,13 +80,13 @@ class PlainClient:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str | int | float] | None,
+        params: Mapping[str, str | int | float | Sequence[str]] | None,
         content: bytes | None,
         headers: Mapping[str, str],
         timeout_s: float,
     ) -> PlainReply:
         """`timeout_s` applies to each read and write, as in httpx2. Raises one of CONNECTION_ERRORS."""
-        target = quote(self._path + path, safe=_UNQUOTED) + (f"?{urlencode(params)}" if params else "")
+        target = quote(self._path + path, safe=_UNQUOTED) + (f"?{urlencode(params, doseq=True)}" if params else "")
         connection = self._connection()
         try:
             connection.sock.settimeout(timeout_s)

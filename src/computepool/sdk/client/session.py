@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from computepool.core.errors import ComputePoolError, Conflict
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.words import pluralize
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
-from computepool.protocol.jobs.jobs import ITEMS_MAX, SubmitReply
+from computepool.protocol.jobs.jobs import ITEMS_MAX, JobSpec, SubmitReply
 from computepool.protocol.jobs.views import JobResult
 from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
@@ -61,6 +61,15 @@ class Submission:
     retries: int = 0
     allow_pickle: bool = False
     batch: object = None  #: jobs with the same object form one batch, in which they are numbered
+    takes_results: bool = False  #: their arguments contain results of other jobs
+
+    def taking_results(self) -> Submission:
+        return replace(self, spec=_taking_results(self.spec), takes_results=True)
+
+
+@lru_cache(maxsize=16)
+def _taking_results(spec: str) -> str:
+    return JobSpec.model_validate_json(spec).model_copy(update={"takes_results": True}).body()
 
 
 #: Receives the ID and the result of a job: the future of a single job, or a bundle of a map's items.
@@ -293,16 +302,25 @@ class GroupSession:
 
     def _send_all(self) -> None:
         while batch := self._next_batch():
-            receivers = [receiver for _, _, receiver in batch]
-            try:
-                self._acknowledge(receivers, self._send(batch).job_ids)
-            except ComputePoolError as error:
-                self._reject(receivers, error)
-            except Exception as error:  # noqa: BLE001 - see _run_guarded
-                self._reject(receivers, _unexpected_error(error))
+            self._submit(batch)
         if self._abandoned and self.group_id is not None:
             with suppress(ComputePoolError):
                 self._transport.call("POST", f"/groups/{self.group_id}/cancel", body=b"{}")
+
+    def _submit(self, batch: list[Outgoing]) -> None:
+        receivers = [receiver for _, _, receiver in batch]
+        try:
+            self._acknowledge(receivers, self._send(batch).job_ids)
+        except (BadRequest, Conflict) as error:
+            if len(batch) == 1 or not batch[0][0].takes_results:
+                self._reject(receivers, error)
+                return
+            for entry in batch:  # the argument of one may have failed already, and the hub takes all jobs or none
+                self._submit([entry])
+        except ComputePoolError as error:
+            self._reject(receivers, error)
+        except Exception as error:  # noqa: BLE001 - see _run_guarded
+            self._reject(receivers, _unexpected_error(error))
 
     def _next_batch(self) -> list[Outgoing]:
         """The next jobs that share a spec, in order; empty when closing."""
@@ -368,7 +386,7 @@ class GroupSession:
 
     def _reject(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
         with self._state:
-            self._sending = 0
+            self._sending -= len(receivers)
             self._state.notify_all()
         for receiver in receivers:  # without the lock: they may submit more jobs and wait until those are sent
             receiver.fail(error)
@@ -384,7 +402,7 @@ class GroupSession:
                     self._open[job_id] = receiver
                 else:
                     finished.append((receiver, early))
-            self._sending = 0
+            self._sending -= len(receivers)
             self._early.clear()
             open_ = not self._closing
             self._state.notify_all()

@@ -25,8 +25,9 @@ _BYTES_PER_UNIT = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 _SECONDS_PER_UNIT = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-#: Options and the fields of the request that they set: sizes, and lists of words.
+#: Options and the fields of the request that they set: sizes, network speeds, and lists of words.
 SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
+SPEEDS = {"down": "down_mbps", "up": "up_mbps"}
 WORD_LISTS = {
     "tier": "tiers",
     "region": "regions",
@@ -46,6 +47,7 @@ def needs_of(options: Mapping[str, Any], same: Iterable[str]) -> dict[str, Any]:
     """The fields of `Needs` that these options set. `same`: options that are called as the field."""
     found = {word: options[word] for word in same if word in options}
     found |= {field: megabytes(options[word], what=word) for word, field in SIZES.items() if word in options}
+    found |= {field: options[word] for word, field in SPEEDS.items() if word in options}
     return found | {field: words(options[word]) for word, field in WORD_LISTS.items() if word in options}
 
 

@@ -13,7 +13,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
@@ -52,7 +52,7 @@ _log = logging.getLogger("computepool.sdk")
 Model = TypeVar("Model", bound="BaseModel")
 T = TypeVar("T")
 #: True is sent as "true"; None is left out.
-Params = Mapping[str, str | int | float | None]
+Params = Mapping[str, str | int | float | Sequence[str] | None]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -278,7 +278,7 @@ def raise_for_problem(reply: PlainReply | httpx2.Response) -> None:
         raise kind(text, retry_after_s=float(after) if after.isdigit() else None) from None
 
 
-def _without_none(params: Params | None) -> dict[str, str | int | float] | None:
+def _without_none(params: Params | None) -> dict[str, str | int | float | Sequence[str]] | None:
     if params is None:
         return None
     given = {name: value for name, value in params.items() if value is not None}

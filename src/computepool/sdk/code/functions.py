@@ -35,7 +35,12 @@ def pickle_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         return pickle.dumps((args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
     from computepool.sdk.code.pickler import by_value
 
-    return by_value((args, kwargs), what="the arguments")
+    return by_value((args, kwargs), what="the arguments", takes_futures=True)
+
+
+def uses(arguments: bytes) -> tuple[str, ...]:
+    """The jobs whose results are among these pickled arguments."""
+    return arguments.uses if isinstance(arguments, Pickled) else ()
 
 
 class FunctionCache:
@@ -150,3 +155,4 @@ class Pickled(bytes):
 
     modules: frozenset[str] = frozenset()  #: referred to by name
     imports: frozenset[str] = frozenset()  #: imported by its functions when they are called
+    uses: tuple[str, ...] = ()  #: jobs whose futures are in it

@@ -6,6 +6,7 @@ The session's lock guards all state of a feed; the caller holds it, except where
 
 from __future__ import annotations
 
+import json
 import time
 import weakref
 from collections import deque
@@ -60,6 +61,12 @@ class Task:
     artifact: str | None = None
     tried: bool = False  #: it raised once in a bundle, which used up one retry
     replaces: str | None = None  #: the job that contained it before
+    uses: tuple[str, ...] = ()  #: jobs whose results are among its arguments
+
+    @property
+    def is_single(self) -> bool:
+        """It is a job of its own."""
+        return self.artifact is not None or bool(self.uses)
 
 
 #: The index of an item, its value, and the exception if there is no value.
@@ -199,8 +206,8 @@ class Feed:
     def _next_tasks(self) -> list[Task]:
         tasks = [self._tasks.popleft()]
         size = len(tasks[0].data)
-        if tasks[0].artifact is None:
-            while self._tasks and len(tasks) < self.sizer.size and self._tasks[0].artifact is None:
+        if not tasks[0].is_single:
+            while self._tasks and len(tasks) < self.sizer.size and not self._tasks[0].is_single:
                 size += len(self._tasks[0].data) + 4
                 if size > self.sizer.bytes_max:
                     break
@@ -272,6 +279,8 @@ class Bundle:
 
     def _submission(self) -> Submission:
         given = self.feed.submission
+        if self.tasks[0].uses:
+            given = given.taking_results()
         if len(self.tasks) > 1:
             # A failed bundle is split at once, so retries are for single items. It gets the budget of all its items.
             each = given.budget_each
@@ -284,6 +293,8 @@ class Bundle:
         first = self.tasks[0]
         before = "" if first.replaces is None else f',"replaces":"{first.replaces}"'  # the same for all tasks
         key = f'"key":"{self._key()}"'
+        if first.uses:
+            before += f',"uses":{json.dumps(first.uses)}'
         if first.artifact is not None:
             return f'{{{key},"payload_artifact":"{first.artifact}"{before}}}'
         if len(self.tasks) == 1:

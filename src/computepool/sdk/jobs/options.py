@@ -46,6 +46,10 @@ class JobOptions(TypedDict, total=False):
     exclude_hosts: Words
     host: str  #: only this node, by ID or name; your own nodes take precedence
     properties: Mapping[str, str]
+    require: str  #: an expression: 'tag.ssd and (site == "lab-3" or not tag.laptop)'
+    down: int  #: measured speed from the hub, in Mb/s
+    up: int  #: the same to the hub
+    prefer: str  #: cheapest, fastest, or balanced (the default)
     mesh_version: str
     isolation: str
     priority: int
@@ -55,10 +59,16 @@ class JobOptions(TypedDict, total=False):
     impossible: str  #: what to do if no node can run it: queue (the default) or refuse
     inputs: Inputs
     env: Mapping[str, str]
+    #: your secrets (docs/secrets.md): names, or `NAME=VARIABLE`, or a mapping of variables to names
+    secrets: Words | Mapping[str, str]
+    secret_owners: Words  #: accounts, besides your own, whose nodes may get them
+    secrets_anywhere: bool  #: every node may get them
     dependencies: Words  #: packages to install; default: those that the code imports, in the versions installed here
+    offered_only: bool  #: only on nodes whose owner offers an environment with these packages; nothing is installed
     autodetect: bool  #: False: neither send local modules that the code imports, nor require its packages
     net: Words  #: hosts that it may connect to, as "host:port" or "*.domain:port"; default: none
-    after: Sequence[str | JobFuture]  #: jobs that must succeed first
+    after: Sequence[str | JobFuture]  #: jobs that must end first
+    when: str  #: the condition on them: success (the default: all succeed), failure (one does not) or always
     group: str  #: put it into this group of yours, by ID or name; a new name creates a group
     #: named folders that outlive the job, as "data:/data" or, read-only, "data:/data:ro" (docs/volumes.md)
     volumes: Words
@@ -126,7 +136,9 @@ def with_type_defaults(options: JobOptions) -> Mapping[str, Any]:
 
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     plain = with_type_defaults(options)
-    fields = needs_of(plain, ("cores", "gpus", "host", "mesh_version", "isolation"))
+    fields = needs_of(
+        plain, ("cores", "gpus", "host", "mesh_version", "isolation", "offered_only", "require", "prefer")
+    )
     if "properties" in plain:
         fields["properties"] = dict(plain["properties"])
     return validate(Needs, python=python, **fields)
@@ -151,11 +163,29 @@ def spec(options: JobOptions, *, inputs: Sequence[InputFile], python: str | None
     fields |= rules(options)
     if "env" in plain:
         fields["env"] = dict(plain["env"])
+    fields |= _secrets(plain)
     made = validate(JobSpec, **fields)
     try:
         return check_spec(made)  # before anything is sent
     except ValueError as error:
         raise BadRequest(f"{error}.") from error
+
+
+def _secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    given = options.get("secrets", ())
+    if isinstance(given, Mapping):
+        fields["secrets"] = dict(given)
+    elif given:
+        pairs = [text.partition("=") for text in words(given)]
+        fields["secrets"] = {variable or name: name for name, _, variable in pairs}
+        if len(fields["secrets"]) < len(pairs):
+            raise BadRequest("secrets: two of them have the same variable; use NAME=VARIABLE.", field="secrets")
+    if "secret_owners" in options:
+        fields["secret_owners"] = words(options["secret_owners"])
+    if options.get("secrets_anywhere"):
+        fields["secrets_anywhere"] = True
+    return fields
 
 
 def mount(text: str) -> VolumeMount:
@@ -187,7 +217,7 @@ def rules(options: JobOptions) -> dict[str, Any]:
 def terms(options: JobOptions) -> dict[str, Any]:
     """The fields of a SubmitRequest other than spec, items and group."""
     plain: Mapping[str, Any] = options
-    same = ("priority", "retries", "verify", "confidence", "impossible")
+    same = ("priority", "retries", "verify", "confidence", "impossible", "when")
     fields = {word: plain[word] for word in same if word in plain}
     if not {"verify", "confidence"} & fields.keys() and recipient(plain.get("seal")) is not None:
         fields["verify"] = "none"  # sealed results cannot be verified, which also affects quotes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence, Sized
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -170,7 +171,9 @@ class Submitter:
         fields |= {word: terms[word] for word in ("max_price", "budget", "verify", "confidence") if word in terms}
         if spec is not None:
             fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
+            fields["dependencies"] = spec.dependencies
             fields["spec_digest"] = spec_digest(spec.body()) if exact else None
+            fields["secret_owners"] = None if spec.secret_readers is None else sorted(spec.secret_readers)
         request = validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
@@ -196,21 +199,31 @@ class Submitter:
 
     def script(self, path: PathLike, args: Sequence[object] = ()) -> JobSpec:
         file, source = _read_script(path)
-        words = [str(arg) for arg in args]
+        words = _words(args)
         declared = capabilities.of_script(source)
         needed = self._script_needs(file, source)
         return self._spec(file.name, declared, needed, kind=JobKind.SCRIPT, source=source, argv=words)
 
     def program(self, argv: Sequence[object]) -> JobSpec:
-        words = [str(word) for word in argv]
+        words = _words(argv)
         if isinstance(argv, str) or not words or not words[0]:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
 
+    def spec_of(self, what: Work, args: Sequence[object] = ()) -> JobSpec:
+        """The spec of a script with arguments, a command, or a function that is called without arguments."""
+        if isinstance(what, str | os.PathLike):
+            return self.script(what, args)
+        if not callable(what):
+            return self.program(what)
+        pickled = self._pool.functions.pickle(what)
+        return self._function_spec(what, pickled, self._function_needs(pickled))
+
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Submission, str]:
         """One call of a function, and the JSON of its Item."""
         data = functions.pickle_arguments(args, kwargs)
-        return self.function(fn, arguments=data), self.item(data)
+        submission = self.function(fn, arguments=data)
+        return submission.taking_results() if functions.uses(data) else submission, self.item(data)
 
     def function(self, fn: Callable[..., Any], *, jobs: int | None = 1, arguments: bytes = b"") -> Submission:
         """`jobs`: how many calls share the budget, if known. `arguments`: those of one of the calls."""
@@ -230,6 +243,8 @@ class Submitter:
     def item(self, data: bytes, *, bundled: int = 1) -> str:
         """The JSON of one Item with these pickled arguments, formatted by hand for speed; base64 needs no escaping."""
         counted = "" if bundled == 1 else f',"bundled":{bundled}'
+        if used := functions.uses(data):
+            counted += f',"uses":{json.dumps(used)}'
         sent = self._pool.artifacts.inline_or_put(data, "payload", name="arguments.pickle", most=PAYLOAD_MAX)
         [(field, text)] = sent.items()
         return f'{{"{field}":"{text}"{counted}}}'
@@ -238,10 +253,11 @@ class Submitter:
         from computepool.sdk.jobs.bundles import Task
 
         data = functions.pickle_arguments(args, {})
+        used = functions.uses(data)
         if len(data) <= PAYLOAD_MAX:
-            return Task(index, data)
+            return Task(index, data, uses=used)
         stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
-        return Task(index, b"", artifact=stored.digest)
+        return Task(index, b"", artifact=stored.digest, uses=used)
 
     def _sizer(self, fn: Callable[..., Any], chunksize: int | None) -> Sizer:
         from computepool.sdk.jobs.bundles import Sizer
@@ -365,6 +381,14 @@ def _read_script(path: PathLike) -> tuple[Path, str]:
     if not source.strip():
         raise BadRequest(f"script: {file} is empty.")
     return file, source
+
+
+def _words(args: Iterable[object]) -> list[str]:
+    if any(isinstance(arg, Future) for arg in args):
+        raise BadRequest(
+            "args: a future can be an argument of a function only; start a program after it with after=[future]."
+        )
+    return [str(arg) for arg in args]
 
 
 def share(budget: int | None, jobs: int | None) -> int | None:

@@ -12,7 +12,7 @@ from computepool.core.errors import NotFound
 from computepool.protocol.jobs import bundles, groups as wire
 from computepool.protocol.jobs.children import MessagePage, MessageView
 from computepool.protocol.jobs.unbundling import answers
-from computepool.protocol.jobs.views import JobResult
+from computepool.protocol.jobs.views import GraphView, JobResult
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
@@ -50,6 +50,10 @@ class GroupApi(Resource):
         if isinstance(group, wire.GroupView):
             return Collector(self, group.id)
         return Collector(self, find_id(self._transport, ReferenceKind.GROUP, group))
+
+    def graph(self, group_id: str) -> GraphView:
+        """The jobs of a group that come before or after others."""
+        return self._transport.get(f"/groups/{group_id}/graph", GraphView)
 
     def find(self, word: str) -> wire.GroupView:
         """By ID, ID prefix, or name (the newest group with that name); `last` is the newest group of all."""

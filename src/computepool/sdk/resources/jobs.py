@@ -12,7 +12,7 @@ from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs import jobs as wire
 from computepool.protocol.jobs.explanations import PreviewRequest, PreviewView, WhyView
-from computepool.protocol.jobs.views import JobDetail, JobPage, JobResult, JobView, LogChunk, LogPage
+from computepool.protocol.jobs.views import GraphView, JobDetail, JobPage, JobResult, JobView, LogChunk, LogPage
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.resource import Resource, milliseconds
 from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS
@@ -149,6 +149,10 @@ class JobApi(Resource):
         from computepool.protocol.jobs.checkpoints import CheckpointDetail
 
         return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
+
+    def graph(self, job_id: str) -> GraphView:
+        """The jobs that it is connected with: before it, after it, or over others."""
+        return self._transport.get(f"/jobs/{job_id}/graph", GraphView)
 
     def preview(
         self,

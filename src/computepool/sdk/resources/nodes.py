@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from computepool.core.resources import NodeState
@@ -11,6 +12,7 @@ from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest,
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.resource import Resource, find_id
+from computepool.sdk.client.sizes import words
 
 Nodes: TypeAlias = list[wire.NodeView]
 JoinCodes: TypeAlias = list[JoinCodeView]
@@ -19,10 +21,10 @@ NODES_MAX = 100_000
 
 
 class NodeApi(Resource):
-    def list(self, *, mine: bool = False, limit: int = 100) -> Nodes:
-        return list(
-            self._each("/nodes", wire.NodePage, lambda page: page.nodes, limit=limit, params={"mine": mine or None})
-        )
+    def list(self, *, mine: bool = False, software: str | Sequence[str] = (), limit: int = 100) -> Nodes:
+        """`software`: packages such as "torch>=2.4", all of which one environment of the node has."""
+        params = {"mine": mine or None, "software": words(software) or None}
+        return list(self._each("/nodes", wire.NodePage, lambda page: page.nodes, limit=limit, params=params))
 
     def get(self, node_id: str) -> wire.NodeView:
         return self._transport.get(f"/nodes/{node_id}", wire.NodeView)

@@ -27,7 +27,7 @@ import cloudpickle
 from computepool.core.errors import ERRORS_BY_CODE, ComputePoolError, Conflict
 from computepool.protocol.values import values
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, placement, run_job
-from computepool.sdk.client.sizes import SIZES, WORD_LISTS, batches, needs_of, seconds, words
+from computepool.sdk.client.sizes import SIZES, SPEEDS, WORD_LISTS, batches, needs_of, seconds, words
 from computepool.sdk.runtime.checkpointing import write_line
 
 #: Interval of checks for a reply, at first and at most; and after how long a request is announced again.
@@ -301,13 +301,13 @@ def _pickle(thing: Any) -> str:
 
 # options, as for `pool.submit` outside of jobs
 
-_SAME_NEEDS = ("cores", "gpus", "host", "isolation")
+_SAME_NEEDS = ("cores", "gpus", "host", "isolation", "require", "prefer")
 _SAME_SPEC = ("env", "allow_pickle", "checkpoints", "children")
 _SPEC_LISTS = ("dependencies", "net", "labels")
-_SAME_TERMS = ("retries", "priority", "verify", "confidence")
+_SAME_TERMS = ("retries", "priority", "verify", "confidence", "when")
 _OPTIONS = frozenset(
     {
-        *_SAME_NEEDS, *SIZES, *WORD_LISTS, *_SAME_SPEC, *_SPEC_LISTS, *_SAME_TERMS,
+        *_SAME_NEEDS, *SIZES, *SPEEDS, *WORD_LISTS, *_SAME_SPEC, *_SPEC_LISTS, *_SAME_TERMS,
         "name", "timeout", "ttl", "budget", "max_price", "children_budget", "after", "group", "detached",
     }
 )  # fmt: skip

@@ -239,6 +239,17 @@ REQUESTS: dict[str, Examples] = {
     "SignInRequest": _one(
         "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
     ),
+    "SecretRequest": _one("A password", {"value": "correct horse battery staple"}),
+    "AttemptSecretsRequest": _one("To a key of this request", {"seal_to": "A" * 43 + "=", "signature": "A" * 86}),
+    "ScheduleRequest": _one(
+        "Every night",
+        {
+            "name": "nightly",
+            "cron": "0 3 * * *",
+            "tz": "Europe/Berlin",
+            "request": {"spec": {"kind": "command", "name": "disk use", "argv": ["du", "-sh", "."]}},
+        },
+    ),
     "WebhookRequest": _one("When groups are complete or delivered", {"url": "https://example.org/computepool"}),
     "PayoutRequest": _one(
         "500 credits to a UPI id",

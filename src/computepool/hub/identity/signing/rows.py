@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, exists, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import account_secrets
 from computepool.hub.db.queries import set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import signing_keys
@@ -48,7 +49,12 @@ def retire_keys(tx: Tx) -> list[str]:
     """Delete the private keys whose overlap is over. Returns their ids."""
     statement = (
         update(signing_keys)
-        .where(signing_keys.c.ends_at_ms <= tx.now_ms, signing_keys.c.private_key.is_not(None))
+        .where(
+            signing_keys.c.ends_at_ms <= tx.now_ms,
+            signing_keys.c.private_key.is_not(None),
+            # Secrets that are still encrypted with it are encrypted anew first (hub/secrets/encryption.py).
+            ~exists().where(account_secrets.c.kid == signing_keys.c.kid),
+        )
         .values(private_key=None)
         .returning(signing_keys.c.kid)
     )

@@ -171,7 +171,8 @@ def admit(tx: Tx, parent: Parent, request: SubmitRequest, *, job_ids: list[str],
             " Give them a smaller budget.",
             field="budget",
         )
-    outside = set(request.after) - child_rows.of_root(tx.connection, root_id, request.after)
+    before = sorted({*request.after, *(job_id for item in request.items for job_id in item.uses)})
+    outside = set(before) - child_rows.of_root(tx.connection, root_id, before)
     group_id = request.group_id
     is_own_group = group_id is None or group_id == parent.job.group_id
     if outside or not (is_own_group or child_rows.root_of_group(tx.connection, group_id or "") == root_id):

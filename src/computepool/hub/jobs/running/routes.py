@@ -10,13 +10,16 @@ from computepool.hub.http.guard import guarded_router
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.jobs import jobs
-from computepool.hub.jobs.running import children
+from computepool.hub.jobs.running import arguments, children
+from computepool.hub.secrets import job_secrets
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import SubmitReply
 from computepool.protocol.jobs.views import JobResult, JobView
+from computepool.protocol.nodes.arguments import ArgumentPage
+from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 
 router = guarded_router(tags=["agent"])
 
@@ -80,6 +83,12 @@ async def child_group_results(
     return await groups.results(hub, parent.principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
+@router.get("/attempts/{attempt_id}/arguments", responses=refuses(404, 409))
+async def get_arguments(attempt_id: IdPath, node: Node, hub: HubDep, *, after: Seq = 0) -> ArgumentPage:
+    """Get the results of other jobs that are arguments of a running one."""
+    return await arguments.page(hub, node, attempt_id, start=after)
+
+
 @router.post("/attempts/{attempt_id}/messages", status_code=201, responses=refuses(404, 409, 413, 429, 507))
 async def receive_message(
     request: Request, attempt_id: IdPath, body: MessageRequest, node: Node, hub: HubDep
@@ -88,3 +97,11 @@ async def receive_message(
     # By node, so that no other node can use up the limit.
     limits_of(request.app.state).messages.take(f"{node.node_id} {attempt_id}")
     return await messages.receive(hub, node, attempt_id, request=body)
+
+
+@router.post("/attempts/{attempt_id}/secrets", responses=refuses(403, 404, 409))
+async def attempt_secrets(
+    attempt_id: IdPath, body: AttemptSecretsRequest, node: Node, hub: HubDep
+) -> AttemptSecretsReply:
+    """Get the secrets of an attempt that this node starts, sealed to a key that it made for the request."""
+    return await job_secrets.of_attempt(hub, node, attempt_id, request=body)

@@ -12,14 +12,21 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Text, and_, case, cast, exists, func, literal, or_, select
 
 from computepool.core.errors import NotFound
-from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, may_become
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason, When, may_become
 from computepool.core.retention import ReferenceRole
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.group_tables import checkpoints, expected_jobs, volume_versions, volumes
+from computepool.hub.db.group_tables import (
+    account_secrets,
+    checkpoints,
+    expected_jobs,
+    schedules,
+    volume_versions,
+    volumes,
+)
 from computepool.hub.db.tables import (
     IS_OPEN,
     accounts,
@@ -31,6 +38,7 @@ from computepool.hub.db.tables import (
     jobs,
     log_chunks,
     nodes,
+    signing_keys,
 )
 from computepool.hub.groups.rows import HAS_JOB, PENDING
 
@@ -187,31 +195,37 @@ def finished_without_time() -> Select[Any]:
 
 # dependencies
 
+_before = jobs.alias("before")
+_LOST = sorted(set(_TERMINAL) - {JobState.SUCCEEDED.value})
+_before_failed = _before.c.state.in_(_LOST) & (_before.c.reason != Reason.SKIPPED.value)
+_runs_after_failure = func.coalesce(jobs.c.run_when, "") == When.FAILURE.value
+
+
+def _comes_after(*which: ColumnElement[bool]) -> ColumnElement[bool]:
+    """A job comes after such a job."""
+    return exists().where(dependencies.c.job_id == jobs.c.id, _before.c.id == dependencies.c.after_id, *which)
+
+
+def _of_those_before(what: ColumnElement[int]) -> ColumnElement[int]:
+    joined = select(what).select_from(dependencies.join(_before, _before.c.id == dependencies.c.after_id))
+    return joined.where(dependencies.c.job_id == jobs.c.id).correlate(jobs).scalar_subquery()
+
 
 @RULES.statement("a job counts the unfinished jobs it waits for")
 def wrong_dependency_count() -> Select[Any]:
     """A waiting job counts the jobs it still waits for; a placed one waits for none."""
-    before = jobs.alias("before")
-    pending = (
-        select(func.count())
-        .select_from(dependencies.join(before, before.c.id == dependencies.c.after_id))
-        .where(dependencies.c.job_id == jobs.c.id, before.c.state != JobState.SUCCEEDED.value)
-        .correlate(jobs)
-        .scalar_subquery()
-    )
+    pending = func.count().filter(_before.c.state.not_in(_TERMINAL))
+    waits = case((_runs_after_failure & _comes_after(_before_failed), 0), else_=_of_those_before(pending))
     counted = [JobState.QUEUED.value, *_HELD, JobState.SUCCEEDED.value]
-    return _jobs(jobs.c.state.in_(counted), pending != jobs.c.deps_pending)
+    return _jobs(jobs.c.state.in_(counted), waits != jobs.c.deps_pending)
 
 
 @RULES.statement("no queued job waits for one that failed")
 def waits_for_failed() -> Select[Any]:
     """A job that can never start must not stay queued."""
-    before = jobs.alias("before")
-    lost = sorted(set(_TERMINAL) - {JobState.SUCCEEDED.value})
-    failed = exists().where(
-        dependencies.c.job_id == jobs.c.id, before.c.id == dependencies.c.after_id, before.c.state.in_(lost)
-    )
-    return _jobs(jobs.c.state == JobState.QUEUED.value, failed)
+    needs_success = jobs.c.run_when.is_(None) & _comes_after(_before.c.state.in_(_LOST))
+    needs_failure = _runs_after_failure & _comes_after() & ~_comes_after(_before.c.state.not_in(_TERMINAL))
+    return _jobs(jobs.c.state == JobState.QUEUED.value, needs_success | (needs_failure & ~_comes_after(_before_failed)))
 
 
 @RULES.statement("a job whose results are compared waits for an answer")
@@ -406,6 +420,20 @@ def _over_the_limit(connection: Connection) -> list[str]:
             if total[row.number] > row.longest_ms:
                 found.append(str(row.id))
     return found
+
+
+# secrets and schedules
+
+
+@RULES.statement("secrets are encrypted with a key that the hub has")
+def lost_secrets() -> Select[Any]:
+    joined = account_secrets.join(signing_keys, signing_keys.c.kid == account_secrets.c.kid)
+    return select(account_secrets.c.name).select_from(joined).where(signing_keys.c.private_key.is_(None))
+
+
+@RULES.statement("a schedule has a next tick if and only if it is active")
+def stuck_schedules() -> Select[Any]:
+    return select(schedules.c.id).where((schedules.c.state == "active") != schedules.c.next_at_ms.is_not(None))
 
 
 # volumes

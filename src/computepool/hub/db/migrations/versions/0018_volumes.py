@@ -6,7 +6,7 @@ from alembic import op
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, Text
 
 revision = "0018"
-down_revision = "0012"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

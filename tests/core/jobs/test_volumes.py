@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from computepool.core.volumes import Published, VersionFacts, conflict_sentence, judge, surplus
+from computepool.core.jobs.volumes import Published, VersionFacts, conflict_sentence, judge, surplus
 
 
 def test_a_change_becomes_the_head_only_if_it_started_from_it() -> None:
