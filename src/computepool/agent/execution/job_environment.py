@@ -129,14 +129,11 @@ class JobEnvironment:
         mounts |= self._offer_mounts(offer)
         plain = SandboxPolicy(mounts=mounts, volumes={one.folder: one.place for one in volumes})
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
-        checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
         python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
-            "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
-            "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            **(checkpoints if saves else {}),
+            **_folder_env(home, saves=saves),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # By default, libraries start a thread for each processor of the machine.
@@ -197,6 +194,13 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
+
+
+def _folder_env(home: str, *, saves: bool) -> dict[str, str]:
+    """Where the job leaves what the agent takes."""
+    checkpoints = {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
+    own = {"COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}", "COMPUTEPOOL_CALLS": f"{home}/{CALLS}"}
+    return own | (checkpoints if saves else {})
 
 
 def _inside_package(cache_dir: Path) -> Path:
