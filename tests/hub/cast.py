@@ -22,6 +22,9 @@ from tests.hub.submitting import submit
 DATA = b"what sam uploaded"
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
+#: What the hub stores of a version of a volume: it does not look into the artifacts.
+VERSION = {"manifest": DIGEST, "content": DIGEST, "packs": [], "size": 17, "files": 1}
+
 
 @dataclass
 class Cast:
@@ -93,6 +96,14 @@ class Cast:
     async def new_artifact(self) -> str:
         data = self.hub.hub.clock.entropy(8)
         return await upload(self.sam, data)
+
+    async def new_volume(self) -> str:
+        """A volume of sam's with one version."""
+        name = f"v{self.hub.hub.clock.entropy(8).hex()}"
+        await upload(self.sam, DATA)
+        await self.sam.post("/volumes", json={"name": name})
+        await self.sam.post(f"/volumes/{name}/versions", json={"parent": 0, **VERSION, "content": "0" * 64})
+        return name
 
     async def signin_code(self) -> str:
         me = (await self.sam.get("/me")).json()["id"]

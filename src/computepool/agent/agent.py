@@ -56,6 +56,7 @@ from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.cache_report import CacheReport
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.job_volumes import VolumeKeeper
 from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.functions import FunctionRunner
@@ -168,6 +169,7 @@ class Agent:
         relay = CallRelay(node, sweeper)
         sink = OutputSink(logs, keeper, relay)
         gangs = GangLinks(node, self._config.work_dir, self._lan)
+        volume_keeper = VolumeKeeper(node, cache=cache, uploader=uploader, logs=logs, spool=self._config.work_dir)
         processes = ProcessRunner(
             node,
             self._job_environment,
@@ -178,9 +180,18 @@ class Agent:
             sink=sink,
             folders=self._folders,
             gangs=gangs,
+            volumes=volume_keeper,
         )
         functions = FunctionRunner(
-            node, self._pool, cache, uploader=uploader, keeper=keeper, sink=sink, sweeper=sweeper, gangs=gangs
+            node,
+            self._pool,
+            cache,
+            uploader=uploader,
+            keeper=keeper,
+            sink=sink,
+            sweeper=sweeper,
+            gangs=gangs,
+            volumes=volume_keeper,
         )
         return Executor(
             node,

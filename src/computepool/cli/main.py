@@ -46,6 +46,7 @@ _COMMANDS = """
     market     account.market:app         Show spot prices, and set price floors for your nodes.
     artifacts  account.artifacts:app      Manage files at the hub: inputs, outputs and results.
     images     account.images:app         Upload container images for jobs, and manage them.
+    volume     account.volumes:app        Manage volumes: named folders that outlive jobs.
     keys       account.accounts:keys      Manage API keys for programs and other machines.
     accounts   account.accounts:accounts  Manage accounts (admin only).
     approvals  account.approvals:app      Approve or reject requests of other admins (admin only).

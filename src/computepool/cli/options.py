@@ -197,6 +197,7 @@ _TERMS = {
     "ttl": option(str, "TIME", "Maximum time in the queue: 1h, 7d."),
     "retries": option(int, "N", "Retries if the job itself fails."),
     "inputs": option(list[str], "PATH", "File or folder to send, as PATH or NAME=PATH; repeatable.", "--input", "-i"),
+    "volumes": option(list[str], "NAME:/PATH[:ro]", "Mount this volume; repeatable (see `pool volume`).", "--volume"),
     "env": option(list[str], "NAME=VALUE", "Environment variable; NAME alone copies the local value.", "--env", "-e"),
     "secrets": option(
         list[str],

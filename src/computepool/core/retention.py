@@ -12,6 +12,7 @@ class ReferenceRole(StrEnum):
     UPLOAD = "upload"  #: uploaded by a person
     KEPT = "kept"  #: kept at a person's request
     NODE = "node"  #: sent by a node, and not yet named by a report
+    VOLUME = "volume"  #: part of a version of a volume
     PENDING = "pending"  #: part of a result that waits to be compared with others
 
 
@@ -34,6 +35,8 @@ def find_end_ms(ref: ArtifactReference, rules: KeepRules) -> int | None:
     """When the reference ends; None if that is unknown yet, or never."""
     if ref.role == ReferenceRole.KEPT:
         return ref.kept_until_ms
+    if ref.role == ReferenceRole.VOLUME:
+        return None
     if ref.job_open:
         return None
     since_ms = ref.created_at_ms if ref.job_ended_ms is None else max(ref.created_at_ms, ref.job_ended_ms)

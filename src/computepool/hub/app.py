@@ -74,6 +74,7 @@ from computepool.hub.settlement.verification import verification
 from computepool.hub.trust import reputation_rows, submitter_reputation, submitter_reputation_rows
 from computepool.hub.trust.state import TrustState
 from computepool.hub.trust.submitter_reputation_rows import SubmitterCounts
+from computepool.hub.volumes import routes as volume_routes
 
 logger = logging.getLogger(__name__)
 #: The store's threads and the event loop share one interpreter; the default of 5 ms would slow down every reply.
@@ -204,6 +205,7 @@ def _routes() -> list[BaseRoute]:
         webhook_routes.router,
         secret_routes.router,
         schedule_routes.router,
+        volume_routes.router,
         document.router,
     ):
         shared.include_router(router)

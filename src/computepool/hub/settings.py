@@ -23,6 +23,7 @@ from computepool.protocol.images.names import check_registries
 from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import RESULT_MAX
 from computepool.protocol.secrets import SECRET_BYTES_MAX
+from computepool.protocol.volumes.manifest import FILES_MAX, SIZE_MAX
 
 
 class Settings(BaseSettings):
@@ -146,6 +147,13 @@ class Settings(BaseSettings):
     artifact_reserve: float = Field(default=0.5, ge=0)
     artifact_keep_s: float = Field(default=90 * 24 * 3600, ge=0)  #: after the end of its job
     artifact_grace_s: float = Field(default=24 * 3600, ge=0)  #: before bytes that nothing refers to are deleted
+
+    # volumes (see docs/volumes.md)
+    volumes_max: int = Field(default=1_000, ge=0)  #: per account
+    volume_max_bytes: int = Field(default=SIZE_MAX, ge=0, le=SIZE_MAX)  #: of the files of one version
+    volume_files_max: int = Field(default=FILES_MAX, ge=0, le=FILES_MAX)  #: files, folders and links of one version
+    #: Versions kept of a volume, and as many conflicts; the head and what jobs use are kept in any case.
+    volume_versions_max: int = Field(default=20, ge=1)
 
     # live view (see docs/dashboard.md)
     news_every_s: float = Field(default=0.25, ge=0)  #: the shortest time between two notifications of an open page

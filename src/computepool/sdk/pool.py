@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from computepool.sdk.code.functions import FunctionCache
     from computepool.sdk.files.artifacts import ArtifactApi
     from computepool.sdk.files.images import ImageApi
+    from computepool.sdk.files.volumes import VolumeApi
     from computepool.sdk.jobs.executor import PoolExecutor
     from computepool.sdk.jobs.futures import JobFuture
     from computepool.sdk.jobs.mapping import MapRun
@@ -129,6 +130,12 @@ class Pool:
         from computepool.sdk.files.artifacts import ArtifactApi
 
         return ArtifactApi(self.transport, max_result_bytes=self._max_result_bytes)
+
+    @cached_property
+    def volumes(self) -> VolumeApi:
+        from computepool.sdk.files.volumes import VolumeApi
+
+        return VolumeApi(self.transport, self.artifacts)
 
     @cached_property
     def groups(self) -> GroupApi:

@@ -22,7 +22,7 @@ from computepool.hub.main import check
 from computepool.hub.observability import events
 from computepool.hub.settings import Settings
 from computepool.testing.hub import running_hub
-from tests.hub.cast import DATA, DIGEST, Cast, assemble
+from tests.hub.cast import DATA, DIGEST, VERSION, Cast, assemble
 from tests.hub.money.payouts.earning import LEAST
 from tests.hub.streaming import opened
 from tests.hub.submitting import body
@@ -89,6 +89,14 @@ POST   /api/v1/schedules/{schedule_id}/pause 401 200 404 403  403  200  401  401
 POST   /api/v1/schedules/{schedule_id}/resume 401 200 404 403 403  200  401  401  401  401  401
 POST   /api/v1/schedules/{schedule_id}/run 401 200  404  403  403  200  401  401  401  401  401
 GET    /api/v1/webhooks/{webhook_id}/deliveries 401 200 404 404 404 404 401  401  401  401  401
+GET    /api/v1/volumes                    401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/volumes                    401  201  201  403  403  201  401  401  401  401  401
+GET    /api/v1/volumes/{volume_name}      401  200  404  404  404  404  401  401  401  401  401
+DELETE /api/v1/volumes/{volume_name}      401  204  404  404  404  404  401  401  401  401  401
+GET    /api/v1/volumes/{volume_name}/versions 401 200 404 404 404  404  401  401  401  401  401
+GET    /api/v1/volumes/{volume_name}/versions/{number} 401 200 404 404 404 404 401 401 401 401 401
+POST   /api/v1/volumes/{volume_name}/versions 401 201 404 404 404  404  401  401  401  401  401
+POST   /api/v1/volumes/{volume_name}/head 401  200  404  404  404  404  401  401  401  401  401
 POST   /api/v1/signout                    401  204  204  204  204  204  401  401  401  401  401
 POST   /api/v1/jobs                       401  201  201  403  403  201  401  401  401  401  401
 GET    /api/v1/jobs                       401  200  200  200  200  200  401  401  401  401  401
@@ -188,6 +196,7 @@ POST   /api/v1/complete                   401  401  401  401  401  401  200  200
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
 POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
 POST   /api/v1/nodes/self/speed           401  401  401  401  401  401  200  200  401  401  401
+POST   /api/v1/attempts/{attempt_id}/volumes 401 401 401 401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/attempts/{attempt_id}/gang 401  401  401  401  401  401  404  404  401  401  401
@@ -236,6 +245,8 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{webhook_id}": lambda: _webhook(cast),
         "{name}": lambda: _secret(cast) if method == "DELETE" else _known("TOKEN"),
         "{schedule_id}": lambda: _schedule(cast),
+        "{volume_name}": cast.new_volume,
+        "{number}": lambda: _known("1"),
         "{attempt_id}": lambda: _known("job_none-1"),
     }
     for name, make in ids.items():
@@ -319,6 +330,9 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/payouts/webhook/{provider}"): _signed_notice(),
         ("POST", "/api/v1/schedules"): {"json": _new_schedule()},
         ("POST", "/api/v1/next"): {"json": poll},
+        ("POST", "/api/v1/volumes"): {"json": {"name": f"v{cast.hub.hub.clock.entropy(8).hex()}"}},
+        ("POST", "/api/v1/volumes/{volume_name}/versions"): {"json": {"parent": 1, **VERSION}},
+        ("POST", "/api/v1/volumes/{volume_name}/head"): {"json": {"version": 1, "expected": 1}},
         ("POST", "/api/v1/heartbeat"): {"json": poll},
     }
     if (method, path) == ("POST", "/signin"):

@@ -15,6 +15,7 @@ from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import LoadModel, OutputRef, Report
+from computepool.protocol.volumes.volumes import VolumeChange
 
 #: First words of what a level prints when it cannot start the program; the job's own exit codes mean nothing here.
 _CANNOT_RUN = ("computepool: cannot run", "bwrap: execvp")
@@ -67,6 +68,7 @@ class AttemptResult:
     move_to: str | None = None
     items_failed: int = 0
     loads: list[LoadModel] | None = None
+    volumes: list[VolumeChange] | None = None
 
     def report(self, attempt_id: str) -> Report:
         fields = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
@@ -76,7 +78,7 @@ class AttemptResult:
 
     def exceed_output_limit(self, error: str) -> None:
         self.outcome, self.reason, self.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
-        self.result = self.result_artifact = None
+        self.result = self.result_artifact = self.volumes = None
 
     def name_limit(self, *, memory_mb: int, timeout_s: float) -> None:
         """If a limit ended the job, say which one and how to raise it."""

@@ -27,6 +27,8 @@ from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.nodes import Grant
 from computepool.protocol.sealing import Seal, public_bytes
 from computepool.protocol.secrets import SecretBundle
+from computepool.protocol.volumes.manifest import VolumeManifest
+from computepool.protocol.volumes.volumes import OpenedVolumes, VolumeMount
 
 T = TypeVar("T")
 
@@ -62,6 +64,21 @@ class CheckpointState:
     closed: bool = False  #: the hub accepts no more of this attempt
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedVolume:
+    """A volume that was created for an attempt."""
+
+    mount: VolumeMount
+    folder: Path  #: in the work folder
+    base: VolumeManifest  #: of the version in it when the job started
+    limits: OpenedVolumes  #: of what it may become
+
+    @property
+    def place(self) -> tuple[str, bool]:
+        """Where the job sees it, and whether it may write there."""
+        return self.mount.path, not self.mount.read_only
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Attempt:
     grant: Grant
@@ -86,6 +103,7 @@ class Attempt:
     waited_s: float = 0.0  #: for the other members of its gang
     workdir: Path | None = None  #: a worker's folder serves many attempts
     checkpoints: CheckpointState | None = None  #: of a job that uses them
+    volumes: tuple[StagedVolume, ...] = ()  #: that it mounts
     calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
     process: Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
@@ -111,9 +129,11 @@ class Attempt:
     def worker_key(self) -> WorkerKey:
         """A worker that had secrets serves only attempts of the same account that get the very same ones."""
         key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
-        if self.grant.gang is not None:
-            key = replace(key, gang=self.id)
-        return key if self.secrets is None else replace(key, secrets=tuple(sorted(self.secrets.env.items())))
+        if self.secrets is not None:
+            key = replace(key, secrets=tuple(sorted(self.secrets.env.items())))
+        # The network of a gang and volumes are there from the start of a worker, so nobody else can use it.
+        alone = self.grant.gang is not None or self.spec.spec.volumes
+        return replace(key, only_for=self.id) if alone else key
 
     def receive_secrets(self, secrets: SecretBundle) -> None:
         self.secrets = secrets

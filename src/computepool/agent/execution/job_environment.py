@@ -6,13 +6,14 @@ import hashlib
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import cloudpickle
 
 from computepool.agent.execution import job_runtime
+from computepool.agent.execution.attempts import StagedVolume
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
 from computepool.agent.hardware.cards import DetectedCard
@@ -34,6 +35,7 @@ from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target
 from computepool.protocol.jobs.scripts import PYTHON as SCRIPT_PYTHON
+from computepool.protocol.volumes.volumes import variable_of
 
 #: Mount points in the sandbox: a job's packages, and the socket of the agent's proxy.
 PACKAGES = "/opt/packages"
@@ -148,6 +150,7 @@ class JobEnvironment:
         leased: bool = False,
         gang: GangLink | None = None,
         image: ImageRoot | None = None,
+        volumes: Sequence[StagedVolume] = (),
     ) -> SandboxPolicy:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
@@ -159,7 +162,7 @@ class JobEnvironment:
         if gang is not None:
             mounts[gang.hosts] = HOSTS
         mounts |= self._offer_mounts(offer)
-        plain = SandboxPolicy(mounts=mounts, image=image)
+        plain = SandboxPolicy(mounts=mounts, image=image, volumes={one.folder: one.place for one in volumes})
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         python = self._python_env(interpreter, workdir, plain)
         variables = {
@@ -171,11 +174,13 @@ class JobEnvironment:
             # By default, libraries start a thread for each processor of the machine.
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
             **python,
+            **self._volume_env(volumes, workdir, plain),
             **env,
             **({} if gang is None else gang.env()),
         }
-        offered = self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
-        variables |= offered
+        variables |= (
+            offered := self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
+        )
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
@@ -184,19 +189,23 @@ class JobEnvironment:
             own = {**self.runtime.env(INSIDE), **python, **offered}.get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         if image is not None:
-            make_mount_points(image.path, mounts)
-        nodes = dict.fromkeys(node for card in used for node in card.nodes)
-        return SandboxPolicy(
-            mounts=mounts,
+            make_mount_points(image.path, mounts | {one.folder: one.place[0] for one in volumes})
+        return replace(
+            plain,  # Its mounts now include those of the cards.
             env=variables,
             fds=fds or {},
-            gpus=tuple(nodes),
+            gpus=tuple(dict.fromkeys(node for card in used for node in card.nodes)),
             has_proxy=proxy is not None,
             hold=None if gang is None else gang.hold,
             image=image,
             cpu_ids=cpu_ids,
             fence=self.fence.fd if leased and self.fence is not None else None,
         )
+
+    def _volume_env(self, volumes: Sequence[StagedVolume], workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
+        """Where each volume is."""
+        paths = ((one, self.sandbox.inside(one.folder, workdir=workdir, policy=policy)) for one in volumes)
+        return {variable_of(one.mount.volume): path for one, path in paths}
 
     def _offer_mounts(self, offer: ReadyEnvironment | None) -> dict[Path, str]:
         if offer is None:

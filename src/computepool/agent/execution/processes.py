@@ -27,6 +27,7 @@ from computepool.agent.sandbox.supervise import Process
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.job_volumes import VolumeKeeper
 from computepool.core.jobs.lifecycle import JobKind, Outcome
 from computepool.protocol.jobs.scripts import PYTHON
 
@@ -50,6 +51,7 @@ class ProcessRunner:
     sink: OutputSink
     folders: WorkFolders
     gangs: GangLinks
+    volumes: VolumeKeeper
 
     _running: set[ProcessRun] = field(default_factory=set, init=False)
 
@@ -73,6 +75,8 @@ class ProcessRunner:
             if wants_outputs and not is_empty(workdir / OUTPUTS):
                 write = partial(self.sink, attempt)
                 await take_outputs(workdir / OUTPUTS, result, write, uploader=self.uploader, seal=attempt.seal)
+            if attempt.volumes:
+                await self.volumes.save(attempt, result)
             return result
         finally:
             attempt.workdir = None  # What still goes on for this attempt must not touch the next job's files.
@@ -92,6 +96,8 @@ class ProcessRunner:
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self.cache, attempt.spec.inputs, workdir))
+            if spec.volumes:
+                await attempt.prepare(self.volumes.stage(attempt, workdir))
             if attempt.grant.checkpoint is not None:
                 await attempt.prepare(self.keeper.restore(attempt, workdir))
             attempt.proxy = await self.job_environment.open_network(attempt.spec.net, label=attempt.grant.job_id)
@@ -163,6 +169,7 @@ class ProcessRunner:
             saves=spec.spec.saves,
             leased=True,
             image=root,
+            volumes=attempt.volumes,
         )
         command = self.job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)

@@ -51,8 +51,8 @@ class WorkerKey:
     cards: tuple[int, ...]
     vram_mb: int = 0  #: a worker keeps GPU memory between calls, which must not count against one that asked for less
     net: tuple[Target, ...] = ()
-    gang: str = ""  #: the attempt of a gang's member, which has a worker of its own
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  #: values by variable
+    only_for: str = ""  #: the attempt that has the worker for itself
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

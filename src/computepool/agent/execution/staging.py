@@ -25,7 +25,7 @@ from computepool.protocol.sealing import OUTPUT, Seal
 
 #: Larger files are read and hashed in a thread, so that other attempts are not held up.
 _THREAD_ABOVE = 1 * MIB
-_RESERVED = (OUTPUTS, ".tmp", ".checkpoint", ".restored", ".calls")
+_RESERVED = (OUTPUTS, ".tmp", ".checkpoint", ".restored", ".calls", ".volumes")
 
 
 async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], workdir: Path) -> None:

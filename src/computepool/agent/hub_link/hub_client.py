@@ -55,6 +55,7 @@ from computepool.protocol.nodes.nodes import (
 )
 from computepool.protocol.secrets import AttemptSecretsReply, AttemptSecretsRequest
 from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_token
+from computepool.protocol.volumes.volumes import OpenedVolumes
 
 _log = logging.getLogger(__name__)
 
@@ -163,6 +164,9 @@ class HubClient:
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
         return await self._post(CheckpointReply, "/checkpoint", _json_bytes(report))
+
+    async def open_volumes(self, attempt_id: str) -> OpenedVolumes:
+        return await self._post(OpenedVolumes, f"/attempts/{quote(attempt_id, safe='')}/volumes", b"")
 
     async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
         """Relay a job's request; returns the reply as it is."""

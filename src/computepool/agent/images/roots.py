@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from computepool.agent.sandbox.base import SandboxError
+from computepool.agent.sandbox.base import BadCommand
 from computepool.agent.sandbox.scratch import remove_tree
 
 FILES, FACTS = "files", "layer.json"
@@ -116,7 +116,9 @@ def _drop(path: Path) -> None:
 
 
 def make_mount_points(root: Path, mounts: Mapping[Path, str]) -> None:
-    """Make the places below `root` on which these files and folders will be mounted. Raises SandboxError."""
+    """Make the places below `root` on which these files and folders will be mounted. Raises BadCommand if the image has
+    something else there.
+    """
     for outside, inside in mounts.items():
         above, _, name = inside.rstrip("/").rpartition("/")
         here = root
@@ -124,10 +126,12 @@ def make_mount_points(root: Path, mounts: Mapping[Path, str]) -> None:
             here = here / part
             if not _is_folder(here):
                 if os.path.lexists(here):
-                    raise SandboxError(f"the image has something else than a folder at {inside.removesuffix(name)}")
+                    raise BadCommand(f"the image has something else than a folder at {inside.removesuffix(name)}")
                 here.mkdir(mode=0o755)
         point = here / name
         if os.path.lexists(point):
+            if point.is_symlink() or point.is_dir() != outside.is_dir():
+                raise BadCommand(f"the image has something else at {inside}, where a file or folder of the job belongs")
             continue
         if outside.is_dir():
             point.mkdir(mode=0o755)

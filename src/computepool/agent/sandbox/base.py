@@ -73,6 +73,9 @@ class SandboxPolicy:
     #: Host path -> absolute path in the sandbox, all read-only. At level `process` nothing is mounted:
     #: ask `Sandbox.inside` for the path that the job can open.
     mounts: Mapping[Path, str] = field(default_factory=dict)
+    #: Folder in the work folder -> absolute path in the sandbox, and whether the job may write there. At level `process`
+    #: nothing is mounted.
+    volumes: Mapping[Path, tuple[str, bool]] = field(default_factory=dict)
     #: The sandbox itself sets PATH, HOME, LANG and TMPDIR; these variables are added and override them.
     env: Mapping[str, str] = field(default_factory=dict)
     fds: Mapping[int, int] = field(default_factory=dict)  #: number in the job (3 to 28) -> descriptor of the agent

@@ -100,6 +100,7 @@ class BoxedSandbox(Sandbox):
         image = command.policy.image
         base = {"/usr": self._runtime.root / "usr"} if image is None else {"/": image.path}
         trees = {**base, **self._read_only(command.policy), WORK: command.workdir}
+        trees |= {inside: outside for outside, (inside, _) in command.policy.volumes.items()}
         view = View(trees, system_links() if image is None else {})
         folders = self._env(command.policy).get("PATH", "").split(":")
         paths = [program] if "/" in program else [f"{folder or '.'}/{program}" for folder in folders]
@@ -129,7 +130,8 @@ class BoxedSandbox(Sandbox):
         root = self._runtime.root
         names = {name: f"/{name}" for name in ("usr", *LINKS)} if policy.image is None else {"usr": RUNTIME}
         system = {root / name: inside for name, inside in names.items()}
-        return {**policy.mounts, workdir: WORK, self._runtime.path: PYTHON, **system}
+        volumes = {outside: inside for outside, (inside, _) in policy.volumes.items()}
+        return {**policy.mounts, **volumes, workdir: WORK, self._runtime.path: PYTHON, **system}
 
 
 @functools.lru_cache(maxsize=4)

@@ -64,6 +64,18 @@ class ArtifactCache:
             if not self._requested[digest]:
                 del self._requested[digest], self._locks[digest]
 
+    def has(self, digest: str) -> bool:
+        """Whether it can be opened without being fetched, for now."""
+        return (self.folder / digest).exists()
+
+    async def adopt(self, path: Path, digest: str) -> None:
+        """Keep a verified file that was made here, by moving it into the cache."""
+        with contextlib.suppress(
+            OSError
+        ):  # The cache may be on another file system; then the file is fetched when needed.
+            path.rename(self.folder / digest)
+            await self._evict(keep=digest)
+
     async def _open_or_fetch(self, digest: str, path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -22,6 +22,7 @@ from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
+from computepool.agent.storage.job_volumes import VolumeKeeper
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.arguments import place_results
 from computepool.agent.workers.worker import LONG_RESULT, MOVES, NO_MEMORY, OUTPUTS_FOLDER, RAISED, RESULT_FOLDER, SAVES
@@ -43,9 +44,14 @@ class FunctionRunner:
     sink: OutputSink
     sweeper: Sweeper
     gangs: GangLinks
+    volumes: VolumeKeeper
 
     async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
-        return await self.keeper.finish(attempt, await self._run(attempt, lane))
+        result = await self.keeper.finish(attempt, await self._run(attempt, lane))
+        if attempt.volumes:
+            await _end_worker(lane)
+            await self.volumes.save(attempt, result)
+        return result
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         while True:
@@ -99,7 +105,13 @@ class FunctionRunner:
                         attempt.gang.close()
                     attempt.gang = self.gangs.make(attempt.grant, note)
                 worker = lane.worker = await attempt.prepare(
-                    self.pool.take(key, lane.cpu_ids, note=note, gang=attempt.gang)
+                    self.pool.take(
+                        key,
+                        lane.cpu_ids,
+                        note=note,
+                        gang=attempt.gang,
+                        stage=partial(self.volumes.stage, attempt) if attempt.spec.spec.volumes else None,
+                    )
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
             call = await self._offer(attempt, worker)
@@ -272,6 +284,20 @@ class FunctionRunner:
         return await send_file(fd, size, "result.json", uploader=self.uploader)
 
 
+async def _end_worker(lane: AttemptLane) -> None:
+    """End the worker before its volumes are read: threads that a function left may still write. Its folder stays."""
+    worker = lane.worker
+    if worker is None or not worker.alive:
+        return
+    worker.kill(Status.CANCELLED)
+    for _ in range(_END_POLLS):
+        if worker.ended is not None:
+            return
+        await asyncio.sleep(_END_POLL_S)
+
+
+#: How often, and for how long, to look whether a worker has ended.
+_END_POLLS, _END_POLL_S = 1_000, 0.01
 #: Variables that the interpreter, the dynamic linker and the C library read before any code of ours runs.
 _READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC_", "LANG")
 #: A job that asks for less of a core cannot expect its worker to start within the usual time.

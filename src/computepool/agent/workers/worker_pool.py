@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from computepool.agent.context import Node
+from computepool.agent.execution.attempts import StagedVolume
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.execution.staging import place_inputs
@@ -24,6 +26,8 @@ from computepool.agent.workers.worker import SECRETS_VARIABLE
 from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
 
 _CHANNEL_FD = 3
+#: Creates the volumes of a job in the work folder of its worker.
+Stage: TypeAlias = Callable[[Path], Awaitable[tuple[StagedVolume, ...]]]
 
 
 def _secret_names(key: WorkerKey) -> dict[str, str]:
@@ -50,11 +54,17 @@ class WorkerPool:
         return len(self._all)
 
     async def take(
-        self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None, gang: GangLink | None = None
+        self,
+        key: WorkerKey,
+        cpu_ids: tuple[int, ...] = (),
+        *,
+        note: Note | None = None,
+        gang: GangLink | None = None,
+        stage: Stage | None = None,
     ) -> WorkerHandle:
         """A worker for `key`, warm if there is one. The caller keeps it until `give_back`. `note`: receives progress."""
         idle = self._idle.get(key, [])
-        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note, gang=gang)
+        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note, gang=gang, stage=stage)
         self._in_use.add(worker)
         if worker.proxy is not None:
             worker.proxy.resume()
@@ -70,7 +80,7 @@ class WorkerPool:
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif not worker.takes_calls or worker.sent or self.is_expired(worker) or worker.key.gang:
+        elif not worker.takes_calls or worker.sent or self.is_expired(worker) or worker.key.only_for:
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self.node.clock.steady()
@@ -95,7 +105,8 @@ class WorkerPool:
 
     def is_expired(self, worker: WorkerHandle) -> bool:
         return (
-            worker.served >= self.node.limits.worker_jobs_max
+            bool(worker.key.only_for and worker.served)
+            or worker.served >= self.node.limits.worker_jobs_max
             or len(worker.functions) >= self.node.limits.worker_functions_max
             or worker.output_size > OUTPUT_FILE_MAX
         )
@@ -121,7 +132,7 @@ class WorkerPool:
             self._clean_up(worker)
 
     async def _start(
-        self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None, gang: GangLink | None
+        self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None, gang: GangLink | None, stage: Stage | None
     ) -> WorkerHandle:
         self._evict_idle()
         provision = await self.provisions.acquire(key.software, note=note)
@@ -132,7 +143,8 @@ class WorkerPool:
             proxy = await self.job_environment.open_network(key.net, label=f"a worker of {key.account}")
             if gang is not None:
                 await gang.ready()
-            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids, gang=gang)
+            volumes = () if stage is None else await stage(workdir)
+            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids, gang=gang, volumes=volumes)
         except BaseException:
             if proxy is not None:
                 proxy.close()
@@ -157,6 +169,7 @@ class WorkerPool:
         proxy: EgressProxy | None,
         cpu_ids: tuple[int, ...],
         gang: GangLink | None,
+        volumes: tuple[StagedVolume, ...],
     ) -> WorkerHandle:
         channel, worker_end = channel_pair()
         files = output_file(self.folders.parent), output_file(self.folders.parent)
@@ -178,6 +191,7 @@ class WorkerPool:
                 leased=True,
                 gang=gang,
                 image=None if image is None else image.root(),
+                volumes=volumes,
             )
             argv = [*job_environment.worker_argv(interpreter, offer=provision.offer, image=image), str(_CHANNEL_FD)]
             process = job_environment.sandbox.spawn(

@@ -296,6 +296,8 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
         used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
         if used:
             raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
+        if artifact_rows.in_volume(tx.connection, digest=digest, account_id=account):
+            raise Conflict("A volume still needs this artifact; remove the volume first.")
         if artifact_rows.drop_refs(tx, digest=digest, account_id=account):
             tx.emit_own(principal.account_id, "artifact.removed", digest=digest)
         elif not unfinished:

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, select, update
+from sqlalchemy import Connection, Text, bindparam, cast, delete, exists, func, select, update
 
 from computepool.core.jobs.lifecycle import TERMINAL
+from computepool.core.retention import ReferenceRole
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.group_tables import messages
+from computepool.hub.db.group_tables import messages, volume_uses
 from computepool.hub.db.queries import any_row, by_key, matches, scalars
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
@@ -171,6 +172,11 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     of_job = artifact_refs.c.digest == digest, artifact_refs.c.job_id == attempts.c.job_id
     if any_row(connection, *of_job, attempts.c.node_id == node_id, IS_LIVE):
         return True
+    of_version = volume_uses.c.volume_id + "." + cast(volume_uses.c.parent, Text) == artifact_refs.c.name
+    of_volume = artifact_refs.c.digest == digest, artifact_refs.c.role == ReferenceRole.VOLUME.value, of_version
+    of_attempt = volume_uses.c.job_id == attempts.c.job_id, volume_uses.c.attempt_no == attempts.c.number
+    if any_row(connection, *of_volume, *of_attempt, attempts.c.node_id == node_id, IS_LIVE):
+        return True
     if group_rows.home_may_read(connection, digest=digest, node_id=node_id):
         return True
     argument = dependencies.c.job_id == attempts.c.job_id, dependencies.c.is_argument
@@ -216,6 +222,12 @@ def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> 
         .limit(1)
     )
     return scalars(connection, statement)
+
+
+def in_volume(connection: Connection, *, digest: str, account_id: str) -> bool:
+    """Whether a version of a volume of this account needs the artifact."""
+    own = artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id
+    return any_row(connection, *own, artifact_refs.c.role == ReferenceRole.VOLUME.value)
 
 
 def drop_refs(tx: Tx, *, digest: str, account_id: str, role: str | None = None) -> int:

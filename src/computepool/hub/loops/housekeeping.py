@@ -23,6 +23,7 @@ from computepool.hub.secrets import encryption
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import probes, unconfirmed
 from computepool.hub.trust import hardware as hardware_service, reputation, submitter_reputation
+from computepool.hub.volumes import volumes
 
 _PRUNE_S = 600.0
 
@@ -34,6 +35,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         await asyncio.gather(leases.beat(hub), housekeeping.note_key_use(hub), rotation.tend(hub))
 
     async def prune() -> None:
+        await volumes.prune(hub)
         await housekeeping.prune(hub)
         await spot_prices.prune(hub)
         await usage.prune(hub)

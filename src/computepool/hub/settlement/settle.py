@@ -43,6 +43,7 @@ from computepool.hub.settlement.verification import compare_jobs, sampling, veri
 from computepool.hub.settlement.verification.sampling import Checks
 from computepool.hub.snapshot import take_for
 from computepool.hub.trust import hardware
+from computepool.hub.volumes import publication
 from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
 
 #: New columns that are empty unless the report is a success.
@@ -129,6 +130,8 @@ class _Settling:
         tx.unsaved_output = self.arrivals.new_stdout()
         self.uploaded = self._find_uploads(request.reports)
         self.lanes = self._find_lanes(attempts.values())
+        if changing := [job_id_of(report.attempt_id) for report in request.reports if report.volumes]:
+            publication.lock(tx, changing)
         seen: dict[str, str] = {}
         answers = []
         for report, digest in zip(request.reports, digests, strict=True):
@@ -156,6 +159,7 @@ class _Settling:
     def _find_uploads(self, reports: Sequence[Report]) -> dict[str, int]:
         """Sizes of the reported artifacts that this node uploaded: it must not hand out others of which it knows the name."""
         digests = {digest for report in reports for digest in report_checks.named_artifacts(report)}
+        digests |= {digest for report in reports for digest in publication.named_artifacts(report.volumes)}
         if not digests:
             return {}
         own = artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
@@ -236,6 +240,11 @@ class _Settling:
                 return
         report = printed_output.check_output(self.tx, report, attempt=attempt, log=self.arrivals.of(attempt))
         case.report = report_checks.check(self.tx, report, job=job, uploaded=self.uploaded)
+        if case.report.volumes and case.report.outcome is Outcome.SUCCEEDED:
+            refusal = publication.check(self.tx, job, attempt, report=report, uploaded=self.uploaded)
+            if refusal is not None:
+                reason = Reason.FALSE_REPORT if refusal.is_nodes else Reason.OUTPUT_LIMIT
+                case.report = report_checks.fail(report, reason, refusal.error)
 
     def _bill(self, case: _Case) -> RunCharge:
         """For as long as the node says it ran, but for no longer than its lane had time left."""
@@ -303,6 +312,8 @@ class _Settling:
             verification.accept(self.tx, job, [run], actor=actor, why=case.settlement.why, verdict=verdict)
         )
         self.outputs += run.references(job)
+        if case.report.volumes:
+            publication.publish_of_job(self.tx, job, case.attempt, changes=case.report.volumes)
         case.row["new_charge"] = run.bill.charge
         if case.settlement.is_late:
             self._supersede_others(case)

@@ -34,6 +34,7 @@ from computepool.hub.secrets import job_secrets
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import images, predecessors, quotes, verification
+from computepool.hub.volumes import publication
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import LINKS_MAX, JobSpec, SubmitReply, SubmitRequest, spec_digest
 
@@ -73,6 +74,8 @@ async def submit_children(
     hub: Hub, parent: Parent, requested: ChildrenRequest, *, remembered: Remembered
 ) -> SubmitReply:
     """Submit jobs for a running job, within its limits and in its submitter's name."""
+    if requested.request.spec.volumes:
+        raise BadRequest("A job that another job submits cannot mount volumes.", field="spec.volumes")
     request = children.narrow(parent, requested)
     parent = replace(parent, detaches=requested.detached)
     return await submit(hub, parent.principal, request, remembered=remembered, parent=parent)
@@ -234,6 +237,7 @@ class _Submission:
         before = predecessors.check(tx, self.principal, request, snapshot=self.snapshot)
         watched = self._join_group(tx)
         self._check_artifacts(tx)
+        publication.mount(tx, account, request.spec, job_ids=self.job_ids)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body, account_id=account)
         if (spec := self.compare_spec) is not None:

@@ -35,12 +35,17 @@ def policy(verify: str | None, confidence: float | None, settings: Settings, *, 
 
 
 def _verify(request: SubmitRequest) -> str | None:
-    """Sealed results always differ to the hub; that of a member of a gang depends on all of them; and a name of an image that
-    was not looked up may be another image on each node. So none of these is verified."""
+    """Sealed results always differ to the hub; that of a member of a gang depends on all of them; runs with volumes may start
+    from different versions; and a name of an image that was not looked up may be another image on each node. So none of these
+    is verified."""
     spec = request.spec
     if spec.nodes > 1:
         return _unverified(
             request, "The results of a job on several nodes are not verified: remove verify and compare.", "spec.nodes"
+        )
+    if spec.volumes:
+        return _unverified(
+            request, "A job that mounts volumes cannot be verified: remove verify and compare.", "spec.volumes"
         )
     if not images.is_resolved(spec):
         return _unverified(

@@ -46,6 +46,7 @@ from computepool.protocol.jobs.requirements import (
 )
 from computepool.protocol.jobs.spec_rules import check_spec
 from computepool.protocol.secrets import WithSecrets
+from computepool.protocol.volumes.volumes import MOUNTS_MAX, VolumeMount, check_mounts
 
 #: Limits for inline data; anything larger is sent as an artifact.
 SOURCE_MAX = 256 * 1024
@@ -241,6 +242,8 @@ class JobSpec(WithSecrets):
     net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
     checkpoints: bool = False  #: it saves checkpoints, which are kept only for such jobs
     moves: bool = False  #: it may continue on hosts that it names; implies checkpoints
+    #: named folders that outlive it
+    volumes: Annotated[list[VolumeMount], AfterValidator(check_mounts)] = Field(default=[], max_length=MOUNTS_MAX)
     #: jobs that it may submit while it runs, including those that they submit
     children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
     #: microcredits that they may cost together; default: its own hold times `children`

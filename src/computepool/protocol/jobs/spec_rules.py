@@ -35,6 +35,7 @@ def check_spec(spec: JobSpec) -> JobSpec:
     _check_secrets(spec)
     for file in spec.inputs:
         check_name(file.name)
+    _check_volumes(spec)
     if spec.kind is not JobKind.SCRIPT:
         _check_offered(spec, check_requirements(spec.dependencies))
         return spec
@@ -66,6 +67,15 @@ def _check_secrets(spec: JobSpec) -> None:
         raise ValueError(f"secrets: the variable {twice[0]} is also in env; give it one value")
     if (spec.secret_owners or spec.secrets_anywhere) and not spec.has_secrets:
         raise ValueError("secrets: the job names no secret that other nodes could get")
+
+
+def _check_volumes(spec: JobSpec) -> None:
+    if not spec.volumes:
+        return
+    if spec.seal_to is not None:
+        raise ValueError("volumes: the hub can read them, and the job is sealed; remove seal or the volumes")
+    if spec.moves and not all(mount.read_only for mount in spec.volumes):
+        raise ValueError("volumes: a job that moves to other hosts can only mount them read-only, as NAME:/path:ro")
 
 
 def _check_command(spec: JobSpec) -> None:

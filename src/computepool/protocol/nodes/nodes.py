@@ -30,6 +30,7 @@ from computepool.protocol.nodes.hardware import HardwareView
 from computepool.protocol.nodes.mesh import UptimeView
 from computepool.protocol.nodes.profile import NewProfile, Profile
 from computepool.protocol.nodes.software import Cached
+from computepool.protocol.volumes.volumes import MOUNTS_MAX, VolumeChange
 
 HOLDING_MAX = 50_000
 REPORTS_MAX = 1_000
@@ -210,6 +211,7 @@ class Report(Request):
     move_to: Name | None = None  #: the host on which the job continues from its latest checkpoint
     items_failed: int = Field(default=0, ge=0, le=BUNDLED_MAX)  #: items of a bundle that raised
     loads: list[LoadModel] = empty_list(max_length=LOADS_MAX)  #: since the last report, oldest first
+    volumes: list[VolumeChange] = empty_list(max_length=MOUNTS_MAX)  #: what it changed in volumes, if it succeeded
 
     @model_validator(mode="after")
     def _reasonable(self) -> Self:
@@ -221,6 +223,8 @@ class Report(Request):
             raise ValueError("`printed_chars` requires `printed`")
         if self.outcome is Outcome.SUCCEEDED and self.exit_code not in (None, 0):
             raise ValueError(f"a program that succeeded does not exit with {self.exit_code}")
+        if self.volumes and self.outcome is not Outcome.SUCCEEDED:
+            raise ValueError("only a success changes volumes")
         return self
 
     def digest(self) -> str:
@@ -230,6 +234,7 @@ class Report(Request):
             self.result_artifact or "", *(f"{output.name}={output.digest}" for output in self.outputs),
             *(() if self.printed is None else (self.printed,)),
             *(() if self.move_to is None else (self.move_to,)),
+            *(change.signed_part() for change in self.volumes),
         )  # fmt: skip
 
     def result_digest(self) -> str:

@@ -57,6 +57,11 @@ class ArtifactApi(Resource):
             self._upload(artifact, source, progress or _ignore)
         return artifact
 
+    def put_verified(self, path: Path, *, name: str, digest: str, size: int) -> None:
+        """Upload a file whose digest is known."""
+        with path.open("rb") as source:
+            self._upload(validate(InputFile, name=name, digest=digest, size=size), source, _ignore)
+
     def put_bytes(self, data: bytes, *, name: str) -> InputFile:
         artifact = validate(InputFile, name=name, digest=hashlib.sha256(data).hexdigest(), size=len(data))
         self._upload(artifact, BytesIO(data), _ignore)

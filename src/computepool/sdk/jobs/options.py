@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from pydantic import ValidationError
+
 from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs, SubmitRequest
 from computepool.protocol.jobs.spec_rules import check_spec
+from computepool.protocol.volumes.volumes import VolumeMount
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.resource import validate
 from computepool.sdk.client.sizes import needs_of, seconds, words
@@ -71,6 +74,8 @@ class JobOptions(TypedDict, total=False):
     after: Sequence[str | JobFuture]  #: jobs that must end first
     when: str  #: the condition on them: success (the default: all succeed), failure (one does not) or always
     group: str  #: put it into this group of yours, by ID or name; a new name creates a group
+    #: named folders that outlive the job, as "data:/data" or, read-only, "data:/data:ro" (docs/volumes.md)
+    volumes: Words
     labels: Words
     type: str  #: ml, gaming or other: a label with default requirements
     max_price: Credits  #: maximum credits per hour for one job; 0: only your own nodes
@@ -163,6 +168,8 @@ def spec(options: JobOptions, *, inputs: Sequence[InputFile], python: str | None
         fields["children_budget"] = microcredits(plain["children_budget"], what="children_budget")
     if "dependencies" in plain:
         fields["dependencies"] = words(plain["dependencies"])
+    if "volumes" in plain:
+        fields["volumes"] = [mount(text) for text in words(plain["volumes"])]
     fields |= rules(options)
     if "env" in plain:
         fields["env"] = dict(plain["env"])
@@ -189,6 +196,23 @@ def _secrets(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("secrets_anywhere"):
         fields["secrets_anywhere"] = True
     return fields
+
+
+def mount(text: str) -> VolumeMount:
+    """NAME:/path or NAME:/path:ro."""
+    name, _, rest = text.partition(":")
+    path, _, mode = rest.partition(":")
+    if not path or mode not in ("", "ro", "rw"):
+        raise BadRequest(f"volumes: {text!r} is not NAME:/path or NAME:/path:ro.", field="volumes")
+    try:
+        return VolumeMount(volume=name, path=path, read_only=mode == "ro")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["loc"] == ("volume",):
+            raise BadRequest(
+                f"volumes: {name!a} is not the name of a volume: small letters, digits and -.", field="volumes"
+            ) from error
+        raise BadRequest(f"volumes: {first['msg'].removeprefix('Value error, ')}.", field="volumes") from error
 
 
 def rules(options: JobOptions) -> dict[str, Any]:

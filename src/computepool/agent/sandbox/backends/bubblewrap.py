@@ -98,6 +98,8 @@ class BubblewrapSandbox(BoxedSandbox):
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
         yield from ("--bind", str(command.workdir), WORK, "--chdir", self._cwd(policy))
+        for volume, (inside, writable) in policy.volumes.items():
+            yield from ("--bind" if writable else "--ro-bind", str(volume), inside)
         yield from ("--remount-ro", "/")
         if policy.gpus or self.footprint.devices is None:
             yield from ("--remount-ro", "/dev")

@@ -65,7 +65,7 @@ class GvisorSandbox(BoxedSandbox):
         folder = self._runs / str(next(_names))  #: the job's bundle and state; removed by its process
         folder.mkdir(mode=0o700)
         try:
-            spec = self._configuration(command)
+            spec = self._configuration(command, folder)
             self._adapt(spec, policy, uid=os.geteuid() if slot.uid is None else slot.uid)
             # In a file that only the job's uid can read: the environment may hold secrets.
             (folder / "config.json").write_text(json.dumps(spec))
@@ -94,12 +94,18 @@ class GvisorSandbox(BoxedSandbox):
         super().close()
         remove_tree(self._runs)
 
-    def _configuration(self, command: Command) -> dict[str, Any]:
+    def _configuration(self, command: Command, folder: Path) -> dict[str, Any]:
+        """`folder`: the job's own, for a root with the paths of its volumes, which it chose."""
         extra, image, cwd = self._read_only(command.policy), command.policy.image, self._cwd(command.policy)
+        if image is None:
+            volumes = {inside: outside for outside, (inside, _) in command.policy.volumes.items()}
+            root = runsc.rootfs(folder if volumes else self.config.cache_dir, {**extra, **volumes})
+        else:
+            root = image.path
         return runsc.configuration(
             command,
             self._env(command.policy) | {"PWD": cwd},
-            root=runsc.rootfs(self.config.cache_dir, extra) if image is None else image.path,
+            root=root,
             read_only={
                 **(self._system if image is None else {}),
                 **{inside: str(outside) for inside, outside in extra.items()},

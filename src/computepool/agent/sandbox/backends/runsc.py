@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Command, Limits, SandboxError
+from computepool.agent.sandbox.base import MIB, Command, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.interior import IMAGE_SCRATCH, WORK, atomic_folder, system_links
 
 #: Where scripts/install-runsc.sh puts it for all users. One on PATH comes first if it is new enough.
@@ -160,7 +160,10 @@ def configuration(
             "capabilities": {name: [] for name in _CAPABILITY_SETS},
             "rlimits": [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in rlimits.items()],
         },
-        "mounts": _mounts(read_only, workdir, limits, scratch=command.policy.image is not None),
+        "mounts": [
+            *_mounts(read_only, workdir, limits, scratch=command.policy.image is not None),
+            *_volumes(command.policy),
+        ],
         "linux": {
             "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")],
             "seccomp": seccomp.oci(),
@@ -195,6 +198,12 @@ def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits, *, scra
         *(_tmpfs(folder, tmp, "mode=1777") for folder in (IMAGE_SCRATCH if scratch else ())),
         *(_bind(outside, inside, "ro") for inside, outside in read_only.items()),
         _bind(str(workdir), WORK, "rw"),
+    ]
+
+
+def _volumes(policy: SandboxPolicy) -> list[dict[str, Any]]:
+    return [
+        _bind(str(folder), inside, "rw" if writable else "ro") for folder, (inside, writable) in policy.volumes.items()
     ]
 
 

@@ -23,6 +23,7 @@ _TAGS = {
     "mesh": "Key figures, the map and recent activity of the pool.",
     "nodes": "The machines of the pool, and their owners' settings.",
     "artifacts": "Files, named by their SHA-256.",
+    "volumes": "Named folders that outlive jobs, with versions.",
     "accounts": "Accounts, keys and signing in.",
     "credits": "Balances, costs, earnings, quotes and receipts.",
     "prices": "The versioned price table.",

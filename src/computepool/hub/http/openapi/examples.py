@@ -38,8 +38,14 @@ HEARTBEAT = _one(
 )
 
 
+_CONTENT: Example = {"manifest": _DIGEST, "content": _DIGEST, "packs": [_DIGEST], "size": 20971526, "files": 2}
+
+
 #: By the name of the request's schema.
 REQUESTS: dict[str, Examples] = {
+    "VolumeRequest": _one("A new volume", {"name": "data"}),
+    "VersionRequest": _one("A version that started from the first", {"parent": 1, **_CONTENT}),
+    "HeadRequest": _one("Back to the first version", {"version": 1, "expected": 2}),
     "SubmitRequest": {
         "command": {
             "summary": "A command",

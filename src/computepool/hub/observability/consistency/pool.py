@@ -16,9 +16,17 @@ from sqlalchemy import ColumnElement, Connection, Select, Text, and_, case, cast
 
 from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason, When, may_become
+from computepool.core.retention import ReferenceRole
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.group_tables import account_secrets, checkpoints, expected_jobs, schedules
+from computepool.hub.db.group_tables import (
+    account_secrets,
+    checkpoints,
+    expected_jobs,
+    schedules,
+    volume_versions,
+    volumes,
+)
 from computepool.hub.db.tables import (
     IS_OPEN,
     accounts,
@@ -435,3 +443,23 @@ def lost_secrets() -> Select[Any]:
 @RULES.statement("a schedule has a next tick if and only if it is active")
 def stuck_schedules() -> Select[Any]:
     return select(schedules.c.id).where((schedules.c.state == "active") != schedules.c.next_at_ms.is_not(None))
+
+
+# volumes
+
+
+@RULES.statement("the head of a volume is one of its versions")
+def missing_heads() -> Select[Any]:
+    version = exists().where(volume_versions.c.volume_id == volumes.c.id, volume_versions.c.number == volumes.c.head)
+    return select(volumes.c.id).where(volumes.c.head != 0, or_(~version, volumes.c.head > volumes.c.last))
+
+
+@RULES.statement("a version of a volume keeps its manifest")
+def lost_manifests() -> Select[Any]:
+    key = volume_versions.c.volume_id + "." + cast(volume_versions.c.number, Text)
+    kept = exists().where(
+        artifact_refs.c.digest == volume_versions.c.manifest,
+        artifact_refs.c.role == ReferenceRole.VOLUME.value,
+        artifact_refs.c.name == key,
+    )
+    return select(key).where(~kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, Text, text
 
-revision = "0016"
+revision = "0013"
 down_revision = "0012"
 branch_labels = None
 depends_on = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import Column, Text, text
 
-revision = "0019"
-down_revision = "0017"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 

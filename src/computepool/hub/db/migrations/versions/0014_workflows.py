@@ -5,8 +5,8 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import Boolean, Column, Text, text
 
-revision = "0017"
-down_revision = "0016"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
