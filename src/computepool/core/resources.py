@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from computepool.core.environment import Environment
+from computepool.core.fleet.versions import Conditions
 from computepool.core.isolation import Level
 from computepool.core.placement.hosts import spellings
-from computepool.core.versions import Conditions
 
 #: The tier of a GPU that is not in the table, and of a node without a GPU.
 UNKNOWN_GPU_TIER = "gpu"
@@ -32,7 +32,9 @@ class Gpu:
     name: str
     tier: str
     vram_mb: int
-    compute_capability: int = 0  #: as a number (core/versions.py), as all versions here; 0: unknown, or not NVIDIA's
+    compute_capability: int = (
+        0  #: as a number (core/fleet/versions.py), as all versions here; 0: unknown, or not NVIDIA's
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from computepool.core.fleet.versions import conditions_of, describe, meets, number_of, text_of
 from computepool.core.isolation import Level
 from computepool.core.placement.allocator import place
 from computepool.core.placement.explain import explain, preview
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
-from computepool.core.versions import conditions_of, describe, meets, number_of, text_of
 from tests.core.fleets import chosen, fleet_of
 
 numbers = st.lists(st.integers(0, 99_999), min_size=1, max_size=3).filter(any)

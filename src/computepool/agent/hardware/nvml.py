@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from computepool.agent.hardware.cards import MIB, CardLoad, DetectedCard, existing_paths
-from computepool.core.versions import number_of
+from computepool.core.fleet.versions import number_of
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core import versions
+from computepool.core.fleet import versions
 from computepool.core.fleet.features import Mask
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import cards_needed
+from computepool.core.fleet.versions import text_of
 from computepool.core.isolation import Level
 from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement import gate_messages
@@ -25,7 +26,6 @@ from computepool.core.placement.allocator import eligible
 from computepool.core.placement.gates import GATES, Verdicts, cheapest, ram_needed
 from computepool.core.pythons import any_version, commonest
 from computepool.core.resources import Requirements, Shape
-from computepool.core.versions import text_of
 from computepool.core.words import cores, memory_size, pluralize
 
 #: Nobody reads more advice than this.

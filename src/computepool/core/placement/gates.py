@@ -19,13 +19,13 @@ from computepool.core.expressions import Expression, Has, Not
 from computepool.core.fleet.features import Feature, Mask, Rows, all_of
 from computepool.core.fleet.fleet import Fleet, image_feature
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
+from computepool.core.fleet.versions import Conditions, meets
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
 from computepool.core.resources import ANY_REGISTRY, PACKAGES, UPLOADED, Requirements, Shape
 from computepool.core.trust.tiers import region_of
-from computepool.core.versions import Conditions, meets
 
 Test = Callable[[Fleet, Shape, Rows], Mask | None]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord
+from computepool.core.fleet.versions import describe, text_of
 from computepool.core.resources import Shape
-from computepool.core.versions import describe, text_of
 
 #: What a job needs, what a node has, and how nodes fail.
 Words = tuple[Callable[[Shape], str], Callable[[Fleet, NodeRecord, Shape], str], Callable[[Shape, bool], str]]

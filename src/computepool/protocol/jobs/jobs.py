@@ -12,12 +12,12 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from computepool.core import expressions
+from computepool.core.fleet.versions import CONDITION_CHARS_MAX, conditions_of, number_of
 from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import CALLED, JobKind, When
 from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import ARTIFACT, DEFAULT_RAM_MB, IMAGE, UPLOADED, Requirements
 from computepool.core.trust.tiers import region_of
-from computepool.core.versions import CONDITION_CHARS_MAX, conditions_of, number_of
 from computepool.protocol.base import (
     LIST_MAX,
     Count,

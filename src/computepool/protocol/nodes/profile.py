@@ -6,11 +6,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
+from computepool.core.fleet.versions import number_of
 from computepool.core.isolation import Level
 from computepool.core.plaintext import is_plain
 from computepool.core.resources import ANY_REGISTRY, UNKNOWN_GPU_TIER, UPLOADED, Capacity, Gpu, NodeProfile
 from computepool.core.trust.tiers import region_of, tier_of
-from computepool.core.versions import number_of
 from computepool.protocol.base import LIST_MAX, Count, Name, Region, Request, Tag
 from computepool.protocol.images.names import REGISTRIES_MAX, check_registries
 from computepool.protocol.jobs.jobs import MBPS_MAX, LevelName
