@@ -93,8 +93,7 @@ def submit(
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit --image python:3.12 --wait -- python -c 'print("hello")'
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
-      pool submit tidy_up.py --after last --when always
-      pool submit train.py --require 'tag.ssd and not tag.laptop' --down 50 --prefer cheapest
+      pool submit tidy_up.py --after last --when always --require 'not tag.laptop'
       pool submit train.py --type ml --max-price 40 --quote
       pool submit prove.py --verify quorum:3 --wait
       pool submit train.py --nodes 4 --vram 16 --wait
