@@ -18,7 +18,7 @@ from computepool.core.network import Network, parse_networks
 from computepool.core.placement.exploration import EXPLORE_SHARE
 from computepool.core.trust.reputation import EXPOSURE_BASE, NEWCOMER_JOBS
 from computepool.protocol import local_address
-from computepool.protocol.jobs.gangs import NODES_MAX
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import RESULT_MAX
 from computepool.protocol.secrets import SECRET_BYTES_MAX
 

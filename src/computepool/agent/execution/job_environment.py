@@ -121,12 +121,9 @@ class JobEnvironment:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
-        if interpreter is not None:
-            mounts[interpreter.home] = interpreter.inside
-        if proxy is not None:
-            mounts[proxy.folder] = NETWORK
-        if gang is not None:
-            mounts[gang.hosts] = HOSTS
+        mounts |= {} if interpreter is None else {interpreter.home: interpreter.inside}
+        mounts |= {} if proxy is None else {proxy.folder: NETWORK}
+        mounts |= {} if gang is None else {gang.hosts: HOSTS}
         mounts |= self._offer_mounts(offer)
         plain = SandboxPolicy(mounts=mounts)
         home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
@@ -154,12 +151,11 @@ class JobEnvironment:
             mounts |= driver.mounts(used, sysfs=self.sandbox.level is not Level.GVISOR)  # gVisor has a sysfs of its own
             own = {**self.runtime.env(INSIDE), **python, **offered}.get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
-        nodes = dict.fromkeys(node for card in used for node in card.nodes)
         return SandboxPolicy(
             mounts=mounts,
             env=variables,
             fds=fds or {},
-            gpus=tuple(nodes),
+            gpus=tuple(dict.fromkeys(node for card in used for node in card.nodes)),
             has_proxy=proxy is not None,
             hold=None if gang is None else gang.hold,
             cpu_ids=cpu_ids,

@@ -89,14 +89,12 @@ def submit(
 
     Examples:
       pool submit examples/hello.py --wait
-      pool submit train.py --epochs 3 --wait
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
       pool submit tidy_up.py --after last --when always
       pool submit train.py --require 'tag.ssd and not tag.laptop' --down 50 --prefer cheapest
       pool submit train.py --type ml --max-price 40 --quote
-      pool submit prove.py --verify quorum:3 --wait
       pool submit train.py --nodes 4 --vram 16 --wait
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """

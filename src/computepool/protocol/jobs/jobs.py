@@ -31,8 +31,8 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
-from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.requirements import (
     REQUIREMENT_CHARS_MAX,
     REQUIREMENTS_MAX,
