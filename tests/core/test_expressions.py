@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from computepool.core.expressions import CHARS_MAX, DEPTH_MAX, TERMS_MAX, check, parse
 from computepool.core.fleet.features import Feature, Mask
-from computepool.core.placement.gates import find_matching
+from computepool.core.placement.software_gates import find_matching
 
 ATOMS = {
     "tag.ssd": "ssd",

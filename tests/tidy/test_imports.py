@@ -21,9 +21,9 @@ from tests.tidy.tree import ROOT, SRC, name, sources, tree
 #: What agent, sdk and protocol may know of the core: values, how long to wait after a failure, and the owner's rules,
 #: which the agent holds too. Prices, placement and trust are the hub's.
 SHARED_CORE = {
-    "backoff", "environment", "errors", "expressions", "fleet.node_status", "fleet.versions", "gang_network", "ids",
-    "isolation", "jobs.leases", "jobs.lifecycle", "money.money", "network", "places", "placement.rules", "plaintext",
-    "pythons", "resources", "trust.tiers", "words",
+    "backoff", "environment", "errors", "expressions", "fleet.node_status", "fleet.versions", "ids", "isolation",
+    "jobs.gang_network", "jobs.leases", "jobs.lifecycle", "money.money", "network", "places", "placement.rules",
+    "plaintext", "pythons", "resources", "trust.tiers", "words",
 }  # fmt: skip
 
 #: Modules that may not exist yet, which a contract could not name, and what they must not import themselves.

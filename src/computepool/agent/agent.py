@@ -148,7 +148,7 @@ class Agent:
         pythons = Pythons(config, builder, offered=offered, runtime=machine.runtime)
         self._offers = Offers(config, builder, runtime=machine.runtime, level=machine.sandbox.level)
         self._building_offers = partial(self._offers.run, environments.build, self._offer_environments)
-        return Provisions(pythons, environments, self._offers, images)
+        return Provisions(pythons, environments, offers=self._offers, images=images)
 
     def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._node.identity.owner

@@ -19,8 +19,8 @@ from computepool.core.placement.exploration import EXPLORE_SHARE
 from computepool.core.resources import UPLOADED
 from computepool.core.trust.reputation import EXPOSURE_BASE, NEWCOMER_JOBS
 from computepool.protocol import local_address
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.images.names import check_registries
-from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import RESULT_MAX
 from computepool.protocol.secrets import SECRET_BYTES_MAX
 from computepool.protocol.volumes.manifest import FILES_MAX, SIZE_MAX

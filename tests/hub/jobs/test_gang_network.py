@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from computepool.core.gang_network import PREFIX, frame, ranks_of, unframe
+from computepool.core.jobs.gang_network import PREFIX, frame, ranks_of, unframe
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import hub_fixture

@@ -155,32 +155,24 @@ class JobEnvironment:
         """`saves`: the job may leave checkpoints. `leased`: it ends with the node's lease."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
-        if interpreter is not None:
-            mounts[interpreter.home] = interpreter.inside
-        if proxy is not None:
-            mounts[proxy.folder] = NETWORK
-        if gang is not None:
-            mounts[gang.hosts] = HOSTS
+        mounts |= {} if interpreter is None else {interpreter.home: interpreter.inside}
+        mounts |= {} if proxy is None else {proxy.folder: NETWORK}
+        mounts |= {} if gang is None else {gang.hosts: HOSTS}
         mounts |= self._offer_mounts(offer)
         plain = SandboxPolicy(mounts=mounts, image=image, volumes={one.folder: one.place for one in volumes})
-        home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         python = self._python_env(interpreter, workdir, plain)
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
-            **_folders_env(home, saves=saves),
-            "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
-            "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
-            # By default, libraries start a thread for each processor of the machine.
-            **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
+            **_folders_env(self.sandbox.inside(workdir, workdir=workdir, policy=plain), saves=saves),
+            **_limits_env(limits),
             **python,
             **self._volume_env(volumes, workdir, plain),
             **env,
             **({} if gang is None else gang.env()),
         }
-        variables |= (
-            offered := self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
-        )
+        offered = self._offer_env(offer, env, partial(self.sandbox.inside, workdir=workdir, policy=plain))
+        variables |= offered
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
@@ -239,6 +231,15 @@ class JobEnvironment:
 def _is_images(interpreter: Interpreter | None, image: Image | None) -> bool:
     """Whether a worker runs on the image's own Python: it has the version, and no other one is needed."""
     return image is not None and interpreter is None and image.has(f"python{PYTHON}")
+
+
+def _limits_env(limits: Limits) -> dict[str, str]:
+    return {
+        "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
+        "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
+        # By default, libraries start a thread for each processor of the machine.
+        **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
+    }
 
 
 def _folders_env(home: str, *, saves: bool) -> dict[str, str]:

@@ -16,8 +16,8 @@ from computepool.agent.owner.manifest import demand
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.images.names import is_allowed
-from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Grant, NextReply
 from computepool.protocol.nodes.profile import Profile

@@ -36,9 +36,9 @@ from computepool.core.errors import (
 )
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
+from computepool.protocol.gangs import BarrierReply, BarrierRequest
 from computepool.protocol.hub_keys import HubKeys
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
-from computepool.protocol.jobs.gangs import BarrierReply, BarrierRequest
 from computepool.protocol.jobs.groups import ArrivalReply, ArrivalRequest, DeliveryProblem, ItemPage, ResultDeliveryView
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.arguments import ArgumentPage

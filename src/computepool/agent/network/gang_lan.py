@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from computepool.agent.config import AgentLimits
-from computepool.protocol.jobs.gangs import PACKET_MAX, BarrierReply
+from computepool.protocol.gangs import PACKET_MAX, BarrierReply
 from computepool.protocol.local_address import outgoing_address
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The network of one member of a gang: a device in its sandbox, whose packets travel to the other members.
 
-The sandbox gets an interface with the member's address (core/gang_network.py). Its packets go directly to members in the
+The sandbox gets an interface with the member's address (core/jobs/gang_network.py). Its packets go directly to members in the
 same LAN, where their owners allow it (gang_lan.py), and all others through the hub, on requests that this node makes: so
 the members reach each other behind any NAT. No program needs to know about it.
 """
@@ -25,10 +25,10 @@ from computepool.agent.network import gang_tun
 from computepool.agent.network.gang_lan import GangLan, LanLinks
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.slots import python
-from computepool.core import gang_network
 from computepool.core.errors import ComputePoolError, Conflict, TooLarge
-from computepool.core.gang_network import MASTER_PORT, MTU, NETMASK, address
-from computepool.protocol.jobs.gangs import BATCH_MAX, PACKET_MAX, BarrierReply, BarrierRequest
+from computepool.core.jobs import gang_network
+from computepool.core.jobs.gang_network import MASTER_PORT, MTU, NETMASK, address
+from computepool.protocol.gangs import BATCH_MAX, PACKET_MAX, BarrierReply, BarrierRequest
 from computepool.protocol.nodes.nodes import Grant
 
 _log = logging.getLogger(__name__)

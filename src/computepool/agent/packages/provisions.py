@@ -30,7 +30,7 @@ NOTHING = Provision()
 
 
 class Provisions:
-    def __init__(self, pythons: Pythons, environments: Environments, offers: Offers, images: Images) -> None:
+    def __init__(self, pythons: Pythons, environments: Environments, *, offers: Offers, images: Images) -> None:
         self._pythons = pythons
         self._environments = environments
         self._offers = offers

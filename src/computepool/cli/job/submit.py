@@ -95,9 +95,7 @@ def submit(
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
       pool submit tidy_up.py --after last --when always --require 'not tag.laptop'
       pool submit train.py --type ml --max-price 40 --quote
-      pool submit prove.py --verify quorum:3 --wait
       pool submit train.py --nodes 4 --vram 16 --wait
-      pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     if key is not None and (group is None or slices):
         raise BadParameter("requires --group, and cannot be combined with --slices.", param_hint="--key")

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from computepool.core.resources import NodeProfile
+
 Feature = str | tuple[str, str]
 Mask = NDArray[np.bool_]
 #: Rows of the fleet: an index array, or a slice for the whole table.
@@ -84,3 +86,15 @@ def all_of(masks: Iterable[Mask]) -> Mask | None:
     for mask in masks:
         result = mask if result is None else np.logical_and(result, mask, out=result)
     return result
+
+
+#: The key under which the sources of images are features. No property has it: it is not a valid name of one.
+_IMAGES = "@images"
+
+
+def image_feature(source: str) -> Feature:
+    return (_IMAGES, source)
+
+
+def features_of(profile: NodeProfile) -> set[Feature]:
+    return {*profile.tags, *profile.properties, *map(image_feature, profile.registries)}

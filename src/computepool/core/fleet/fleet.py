@@ -17,7 +17,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core.fleet.features import Feature, Features, Mask, Rows
+from computepool.core.fleet.features import Features, Mask, Rows, features_of
 from computepool.core.fleet.node_record import NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.fleet.owners import OwnerExposure
@@ -402,7 +402,7 @@ class Fleet:
             self._called.setdefault(word, set()).add(node.row)
         for account in node.profile.trusted:
             self._trusting.setdefault(account, set()).add(node.row)
-        self.features.add(node.row, _features(node.profile))
+        self.features.add(node.row, features_of(node.profile))
         self.software.add(node.row, node.profile.environments)
 
     def _unlink(self, node: NodeRecord) -> None:
@@ -410,7 +410,7 @@ class Fleet:
             _discard(self._called, word, node.row)
         for account in node.profile.trusted:
             _discard(self._trusting, account, node.row)
-        self.features.discard(node.row, _features(node.profile))
+        self.features.discard(node.row, features_of(node.profile))
         self.software.discard(node.row, node.profile.environments)
 
     def _write_profile(self, node: NodeRecord) -> None:
@@ -487,18 +487,6 @@ class Fleet:
 
 def _round_down(reliability: float) -> np.float32:
     return np.float32(round(min(1.0, max(0.0, reliability)) * RELIABILITY_STEPS) / RELIABILITY_STEPS)
-
-
-#: The key under which the sources of images are features. No property has it: it is not a valid name of one.
-_IMAGES = "@images"
-
-
-def image_feature(source: str) -> Feature:
-    return (_IMAGES, source)
-
-
-def _features(profile: NodeProfile) -> set[Feature]:
-    return {*profile.tags, *profile.properties, *map(image_feature, profile.registries)}
 
 
 def _discard(index: dict[str, set[int]], key: str, row: int) -> None:

@@ -20,14 +20,8 @@ from computepool.core.fleet.features import Mask, Rows
 from computepool.core.fleet.fleet import Fleet, Ranking
 from computepool.core.fleet.node_record import Reservation, cards_needed
 from computepool.core.placement.exploration import Explorer
-from computepool.core.placement.gates import (
-    avoided_row,
-    could_run,
-    has_room,
-    warm_count,
-    withheld_rows,
-    within_exposure,
-)
+from computepool.core.placement.gates import avoided_row, could_run, has_room, withheld_rows, within_exposure
+from computepool.core.placement.software_gates import warm_count
 from computepool.core.resources import CHEAPEST, FASTEST, Requirements, Shape
 
 Floats = NDArray[np.float32]

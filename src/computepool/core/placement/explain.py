@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord
-from computepool.core.placement import gate_messages
+from computepool.core.placement import gate_messages, software_messages
 from computepool.core.placement.allocator import list_scores, score_bands
 from computepool.core.placement.counterfactual import Change, changes
 from computepool.core.placement.gangs import most_together
-from computepool.core.placement.gates import Verdicts, cheapest, judge, rows_that_offer
+from computepool.core.placement.gates import Verdicts, cheapest, judge
+from computepool.core.placement.software_gates import rows_that_offer
 from computepool.core.resources import NodeProfile, Shape
 from computepool.core.words import pluralize
 
@@ -136,7 +137,7 @@ def _describe_offers(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> str:
     have = 0 if found is None else int(np.count_nonzero(found))
     verb = "has" if have == 1 else "have"
     others = "" if needs.offered_only or have == rows.size else "; others must install it"
-    return f" {have} of {rows.size} nodes {verb} {gate_messages.software(needs)}{others}."
+    return f" {have} of {rows.size} nodes {verb} {software_messages.software(needs)}{others}."
 
 
 def _explain_gang(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> Explanation:

@@ -14,15 +14,13 @@ from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.money.money import format_credits, round_up
-from computepool.core.placement.gpu_messages import GPU_WORDS
 from computepool.core.placement.rules import ASPECTS, Demand
+from computepool.core.placement.software_messages import SOFTWARE_WORDS
 from computepool.core.pythons import any_version, newest_last
-from computepool.core.resources import UPLOADED, Requirements, Shape
-from computepool.core.words import cores, memory_size, pluralize
+from computepool.core.resources import Requirements, Shape
+from computepool.core.words import cores, memory_size
 
 _BOTH = 2
-#: Dependencies named in a sentence.
-_SOFTWARE_NAMED_MAX = 5
 _ITS_OWNER = "its owner "
 #: What a node that takes no jobs must become to take some.
 _RESTED = {
@@ -234,30 +232,6 @@ def _fail_gpu(shape: Shape, busy: bool) -> str:
     return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
 
 
-def _need_software(shape: Shape) -> str:
-    needs = shape.requirements
-    return f"an environment with {software(needs)}" if needs.offered_only else software(needs)
-
-
-def _have_software(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
-    if not node.profile.environments:
-        return "offers no environment"
-    return f"offers {pluralize(len(node.profile.environments), 'environment')} without it"
-
-
-def _fail_software(shape: Shape, _busy: bool) -> str:
-    needs = shape.requirements
-    return f"do not have {software(needs)}{'' if needs.offered_only else ' and cannot install it'}"
-
-
-def software(needs: Requirements) -> str:
-    """The dependencies, shortened: `numpy, torch>=2.4 and 3 more`."""
-    listed = sorted(needs.software)
-    more = len(listed) - _SOFTWARE_NAMED_MAX
-    named = ", ".join(listed[:_SOFTWARE_NAMED_MAX])
-    return f"{named} and {more} more" if more > 0 else named
-
-
 def _level(level: int | Level | None) -> str:
     return Level(level or 0).label
 
@@ -311,18 +285,6 @@ def _rule(aspect: str) -> Callable[[Fleet, NodeRecord, Shape], str]:
 
 def _have_network(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
     return _rule("network")(fleet, node, shape) if node.profile.network else "no network for jobs"
-
-
-def _images_from(shape: Shape) -> str:
-    source = shape.requirements.image_source
-    return "uploaded images" if source == UPLOADED else f"images from {source}"
-
-
-def _have_image(_fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
-    registries = sorted(node.profile.registries - {UPLOADED})
-    if not node.profile.registries:
-        return "no images: it has no sandbox of its own files"
-    return f"images from {', '.join(registries)}" if registries else "uploaded images only"
 
 
 def _labels(shape: Shape) -> str:
@@ -402,7 +364,7 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
         lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
     ),
-    **{gate: GateMessages(*words) for gate, words in GPU_WORDS.items()},
+    **{gate: GateMessages(*words) for gate, words in SOFTWARE_WORDS.items()},
     "region": GateMessages(
         lambda s: f"region {any_of(s.requirements.regions)}",
         lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",
@@ -451,7 +413,6 @@ WORDS: dict[str, GateMessages] = {
         lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
         lambda s, _: f"do not have Python {any_version(s.requirements.pythons)}",
     ),
-    "software": GateMessages(_need_software, _have_software, _fail_software),
     "isolation": GateMessages(
         lambda s: f"isolation {_level(s.requirements.isolation)}",
         lambda _f, n, _s: f"isolation {_level(n.profile.level)}",
@@ -475,9 +436,6 @@ WORDS: dict[str, GateMessages] = {
         lambda _: "a GPU that its owner lends to other accounts",
         lambda *_: "a GPU for its owner and trusted accounts only",
         lambda *_: "lend their GPU to their owner and trusted accounts only",
-    ),
-    "image": GateMessages(
-        lambda s: f"a node that runs {_images_from(s)}", _have_image, lambda s, _: f"do not run {_images_from(s)}"
     ),
     "integrity": GateMessages(
         lambda _: "a node that is not banned for wrong results",

@@ -14,17 +14,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core import expressions
-from computepool.core.expressions import Expression, Has, Not
-from computepool.core.fleet.features import Feature, Mask, Rows, all_of
-from computepool.core.fleet.fleet import Fleet, image_feature
+from computepool.core.fleet.features import Mask, Rows, all_of
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.fleet.versions import Conditions, meets
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
+from computepool.core.placement import software_gates
 from computepool.core.placement.rules import Demand
 from computepool.core.pythons import mask_of
-from computepool.core.resources import ANY_REGISTRY, PACKAGES, UPLOADED, Requirements, Shape
+from computepool.core.resources import Requirements, Shape
 from computepool.core.trust.tiers import region_of
 
 Test = Callable[[Fleet, Shape, Rows], Mask | None]
@@ -139,36 +138,8 @@ def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if not needs:
         return None
     mask: Mask = (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0
-    offered = rows_that_offer(fleet, shape, rows)
+    offered = software_gates.rows_that_offer(fleet, shape, rows)
     return mask if offered is None else mask | offered
-
-
-def _software(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """An environment of its owner satisfies the dependencies, or the node installs them."""
-    needs = shape.requirements
-    if not needs.software:
-        return None
-    installs = np.zeros_like(fleet.table.live[rows]) if needs.offered_only else fleet.table.installs[rows]
-    offered = rows_that_offer(fleet, shape, rows)
-    return installs if offered is None else installs | offered
-
-
-def rows_that_offer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """The rows with an environment that satisfies the job's dependencies; None if there are none."""
-    needs = shape.requirements
-    if not needs.software or needs.image_source:  # an environment does not fit to the files of an image
-        return None
-    return fleet.software.offers(needs.software, needs.pythons, rows)
-
-
-def warm_count(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.float32]:
-    """How many of the things that take long to fetch each row has. An environment has the packages it satisfies."""
-    count = np.zeros(fleet.table.live[rows].shape, np.float32)
-    for key in shape.requirements.warm:
-        held = fleet.warm.has(key, rows)
-        offered = rows_that_offer(fleet, shape, rows) if key.startswith(PACKAGES) else None
-        count += held if offered is None else held | offered
-    return count
 
 
 def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -221,15 +192,6 @@ def _gang(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return fleet.table.gangs[rows].copy() if shape.requirements.nodes > 1 else None
 
 
-def _image(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """The owner lets the image come from there. Nodes without a sandbox name no source, not even uploads."""
-    source = shape.requirements.image_source
-    if not source:
-        return None
-    mask = fleet.features.has(image_feature(source), rows)
-    return mask if source == UPLOADED else mask | fleet.features.has(image_feature(ANY_REGISTRY), rows)
-
-
 def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask | None:
     if fleet.rulebook.empty:
         return None
@@ -237,24 +199,6 @@ def _owner_rule(fleet: Fleet, shape: Shape, rows: Rows, *, aspect: str) -> Mask 
     if verdicts.all():
         return None
     mask: Mask = verdicts[fleet.table.rules[rows]] | fleet.owner_mask(shape.account, rows)
-    return mask
-
-
-def _requirement(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    text = shape.requirements.require
-    if not text:
-        return None
-    return find_matching(expressions.parse(text), lambda feature: fleet.features.has(feature, rows))
-
-
-def find_matching(expression: Expression, has: Callable[[Feature], Mask]) -> Mask:
-    """The rows that meet the expression. `has`: the rows with a tag or property."""
-    if isinstance(expression, Has):
-        return has(expression.feature)
-    if isinstance(expression, Not):
-        return ~find_matching(expression.inner, has)
-    masks = (find_matching(part, has) for part in expression.parts)
-    mask: Mask = (np.logical_and if expression.is_and else np.logical_or).reduce(list(masks))
     return mask
 
 
@@ -353,18 +297,18 @@ GATES: tuple[Gate, ...] = (
         "excluded_tags", idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows)
     ),
     Gate("properties", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows)),
-    Gate("require", idle=_requirement),
+    Gate("require", idle=software_gates.requirement),
     Gate("bandwidth", idle=_bandwidth),
     Gate("excluded_nodes", idle=_excluded_nodes),
     Gate("node", idle=_pinned_node),
     Gate("mesh_version", idle=_mesh_version),
     Gate("python", idle=_python),
-    Gate("software", idle=_software),
+    Gate("software", idle=software_gates.software),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
     Gate("secrets", idle=_secrets),
     Gate("gpu_lent", idle=_gpu_lent),
-    Gate("image", idle=_image),
+    Gate("image", idle=software_gates.image),
     Gate("network", idle=_network),
     Gate("gang", idle=_gang),
     *(

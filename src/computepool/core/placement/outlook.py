@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import cards_needed
 from computepool.core.money.market import Market, Offer
-from computepool.core.placement.gates import Verdicts, judge, warm_count
+from computepool.core.placement.gates import Verdicts, judge
+from computepool.core.placement.software_gates import warm_count
 from computepool.core.resources import Shape
 
 #: Nodes whose measurements count for an estimate.

@@ -23,9 +23,9 @@ from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
 from computepool.hub.lookup import name_rows
 from computepool.hub.settlement.verification import recheck_rows
+from computepool.protocol.gangs import GangMember
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
-from computepool.protocol.jobs.gangs import GangMember
 from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.jobs.views import CorrectedResult, JobDetail, JobPage, JobResult, JobView, OutputFile
 

@@ -7,8 +7,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from computepool.core.series import Series
-from computepool.hub.jobs.gang_run import GangRun
 from computepool.hub.jobs.queue import Queue
+from computepool.hub.jobs.running.gang_run import GangRun
 from computepool.hub.jobs.specs import RunLengths, SpecCache
 from computepool.protocol.nodes.nodes import LoadModel
 

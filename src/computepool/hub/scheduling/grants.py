@@ -12,7 +12,7 @@ from computepool.hub.jobs.rows import LeasedJob
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.money import holds
 from computepool.hub.settings import Settings
-from computepool.protocol.jobs.gangs import GangGrant
+from computepool.protocol.gangs import GangGrant
 from computepool.protocol.nodes.nodes import Grant, OutputRef
 
 

@@ -40,22 +40,22 @@ def _verify(request: SubmitRequest) -> str | None:
     is verified."""
     spec = request.spec
     if spec.nodes > 1:
-        return _unverified(
+        return _refuse_verification(
             request, "The results of a job on several nodes are not verified: remove verify and compare.", "spec.nodes"
         )
     if spec.volumes:
-        return _unverified(
+        return _refuse_verification(
             request, "A job that mounts volumes cannot be verified: remove verify and compare.", "spec.volumes"
         )
     if not images.is_resolved(spec):
-        return _unverified(
+        return _refuse_verification(
             request,
             "The hub could not look up the digest of the image, so nodes may use different ones and results cannot be "
             "verified: name the image by its digest (NAME@sha256:…), or submit with --verify none.",
             "spec.image",
         )
     if spec.seal_to is not None:
-        return _unverified(
+        return _refuse_verification(
             request,
             "The hub cannot read a sealed result, so it cannot verify it: remove verify and compare.",
             "spec.seal_to",
@@ -63,7 +63,7 @@ def _verify(request: SubmitRequest) -> str | None:
     return request.verify
 
 
-def _unverified(request: SubmitRequest, reason: str, field: str) -> str:
+def _refuse_verification(request: SubmitRequest, reason: str, field: str) -> str:
     if request.verify not in (None, "none") or request.confidence or request.compare or request.compare_function:
         raise BadRequest(reason, field=field)
     return "none"

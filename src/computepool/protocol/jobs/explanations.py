@@ -6,7 +6,7 @@ from pydantic import Field
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.protocol.base import Reply, Request, Tag
-from computepool.protocol.jobs.gangs import NODES_MAX
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, ImageText, Needs, NetTargets
 
 

@@ -32,9 +32,9 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.images.names import NAME_CHARS_MAX, check_image, parse_image
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
-from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.requirements import (
     REQUIREMENT_CHARS_MAX,
     REQUIREMENTS_MAX,

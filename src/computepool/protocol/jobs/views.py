@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from computepool.core.jobs.lifecycle import JobKind, JobState, Reason, When
 from computepool.protocol.base import Page, Reply
-from computepool.protocol.jobs.gangs import GangMember
+from computepool.protocol.gangs import GangMember
 from computepool.protocol.jobs.jobs import JobSpec
 
 

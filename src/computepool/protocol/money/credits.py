@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints, model_validator
 from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
+from computepool.protocol.gangs import NODES_MAX
 from computepool.protocol.jobs.checks import VerifyText, check_one_way
-from computepool.protocol.jobs.gangs import NODES_MAX
 from computepool.protocol.jobs.jobs import TIMEOUT_MAX_S, Dependencies, ImageText, Needs, NetTargets
 from computepool.protocol.secrets import SECRET_OWNERS_MAX
 

@@ -23,7 +23,7 @@ from computepool.protocol.base import (
     Signature,
     empty_list,
 )
-from computepool.protocol.jobs.gangs import GangGrant
+from computepool.protocol.gangs import GangGrant
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName
 from computepool.protocol.jobs.views import Usage
 from computepool.protocol.nodes.hardware import HardwareView

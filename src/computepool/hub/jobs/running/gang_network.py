@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import base64
 
-from computepool.core import gang_network
 from computepool.core.errors import BadRequest, Conflict, NotFound
+from computepool.core.jobs import gang_network
 from computepool.core.jobs.lifecycle import JobState
 from computepool.hub.context import Hub
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import gang_rows
-from computepool.hub.jobs.gang_run import GangRun, Member
-from computepool.protocol.jobs.gangs import BarrierReply, BarrierRequest, GangPeer
+from computepool.hub.jobs.running.gang_run import GangRun, Member
+from computepool.protocol.gangs import BarrierReply, BarrierRequest, GangPeer
 
 #: A member that sends packets has passed the first barrier, even if this hub did not see it.
 _READY, _DONE = 1, 2

@@ -15,8 +15,8 @@ from computepool.hub.jobs.running import arguments, children, gang_network
 from computepool.hub.secrets import job_secrets
 from computepool.hub.settlement import cancel
 from computepool.hub.submission import submit
+from computepool.protocol.gangs import BATCH_MAX, BarrierReply, BarrierRequest
 from computepool.protocol.jobs.children import ChildGroupRequest, ChildrenRequest, MessageReply, MessageRequest
-from computepool.protocol.jobs.gangs import BATCH_MAX, BarrierReply, BarrierRequest
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import SubmitReply
 from computepool.protocol.jobs.views import JobResult, JobView

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from computepool.core import gang_network
-from computepool.protocol.jobs.gangs import BATCH_MAX
+from computepool.core.jobs import gang_network
+from computepool.protocol.gangs import BATCH_MAX
 
 
 @dataclass(slots=True, eq=False)
