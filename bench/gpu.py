@@ -355,6 +355,7 @@ def pool_with_torch(torch: Torch) -> Iterator[tuple[RealPool, dict[str, Any]]]:
         # A job that cannot start is refused at once.
         options: dict[str, Any] = {
             "ram": f"{_RAM_MB}MB",
+            "disk": "4GB",  # checkpoints of a quarter of a gigabyte
             "verify": "none",
             "offered_only": True,
             "impossible": "refuse",

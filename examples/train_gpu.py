@@ -4,7 +4,7 @@
 # ///
 """Trains a small transformer on generated text, with checkpoints: stopped anywhere, it resumes on another node.
 
-Run:  pool submit examples/train_gpu.py --vram 8 --ram 8 --wait -- --steps 500
+Run:  pool submit examples/train_gpu.py --vram 8 --ram 8 --disk 4 --wait -- --steps 500
 
 A node whose owner offers an environment with torch starts it without a download. On a node without a GPU, leave out --vram;
 the model is then much smaller.
