@@ -49,6 +49,7 @@ async def submit(
             request = request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})
         if request.spec.has_secrets:
             spec = await job_secrets.resolve(hub, principal.account_id, request.spec, is_child=parent is not None)
+            request = request.model_copy(update={"spec": spec})
         if (spec := await images.resolve(hub, request.spec)) is not request.spec:
             request = request.model_copy(update={"spec": spec})
         submission, warning = await _prepare(hub, principal, request, parent=parent)
