@@ -16,7 +16,8 @@ rm -rf "$kit"
 mkdir -p "$kit/bin" "$kit/lib"
 # Never satisfied, so these two are not installed.
 printf '%s ; python_version < "3"\n' numpy uv >"$kit/overrides.txt"
-"$uv" pip install --quiet --target "$kit/site" --python-version "$version" --python-platform x86_64-manylinux_2_28 \
+# Copies, because the libraries are stripped below: links would change those of every other environment.
+"$uv" pip install --quiet --link-mode copy --target "$kit/site" --python-version "$version" --python-platform x86_64-manylinux_2_28 \
 	--only-binary :all: --overrides "$kit/overrides.txt" --constraints requirements/dev.lock \
 	-r pyproject.toml --extra hub pytest pytest-timeout anyio hypothesis
 
