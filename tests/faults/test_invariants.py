@@ -16,6 +16,7 @@ from computepool.hub.observability.invariants import POOL_RULES, check_all
 from computepool.hub.settings import Settings
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import body, submit
+from tests.hub.volumes.changing import put
 
 #: Damage to the database, by the rule it breaks. The jobs have the names that `world` gives them.
 DAMAGE = {
@@ -70,6 +71,8 @@ DAMAGE = {
     ),
     "a group's home is a node of its owner": "UPDATE groups SET home = 'node_gone' WHERE id = '{group}'",
     "secrets are encrypted with a key that the hub has": "UPDATE signing_keys SET private_key = NULL",
+    "the head of a volume is one of its versions": "UPDATE volumes SET head = 7",
+    "a version of a volume keeps its manifest": "DELETE FROM artifact_refs WHERE role = 'volume'",
     "a schedule has a next tick if and only if it is active": "UPDATE schedules SET state = 'paused'",
     "every reference leads to an existing object": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
     "a node's reputation follows from its events": "UPDATE reputations SET success = success + 1",
@@ -107,6 +110,8 @@ async def _fill(hub: HubDouble) -> dict[str, str]:
     said = {"reports": [{"key": "a", "outcome": "succeeded"}]}
     await hub.admin.post(f"/groups/{made['complete']}/reports", json=said)
     await hub.admin.put("/secrets/TOKEN", json={"value": "abcd"})
+    assert (await hub.admin.post("/volumes", json={"name": "data"})).status_code == 201
+    assert (await put(hub.admin, "first", parent=0))["version"]["is_head"]
     nightly = {"name": "nightly", "cron": "0 3 * * *", "request": body()}
     assert (await hub.admin.post("/schedules", json=nightly)).status_code == 201
     made["other"] = (await hub.admin.post("/accounts", json={"name": "o", "roles": ["submitter"]})).json()["id"]

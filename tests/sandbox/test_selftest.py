@@ -99,7 +99,7 @@ def test_a_level_that_leaks_is_not_offered(config: SandboxConfig) -> None:
 @pytest.mark.parametrize("hole", ["network", "calls"])
 def test_bubblewrap_with_a_hole_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str) -> None:
     if hole == "calls":
-        monkeypatch.setattr(bubblewrap.seccomp, "program", lambda: b"\x06\x00\x00\x00\x00\x00\xff\x7f")  # allow all
+        monkeypatch.setattr(bubblewrap.seccomp, "program", lambda **_: b"\x06\x00\x00\x00\x00\x00\xff\x7f")  # allow all
     else:
         others = ("--unshare-pid", "--unshare-ipc", "--unshare-uts")
         kept = [argument for argument in bubblewrap._ISOLATION if argument != "--unshare-all"]

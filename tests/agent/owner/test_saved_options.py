@@ -29,6 +29,8 @@ CHOSEN = {
     "runtime_add": ("git",),
     "trusted": ("acc_1",),
     "network": True,
+    "lan": True,
+    "registries": ("images.example",),
     "net_private": ("192.168.7.0/24",),
     "package_index": "https://index.example/simple",
     "package_index_hosts": ("files.example:443",),

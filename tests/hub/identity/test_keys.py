@@ -78,7 +78,7 @@ def test_every_change_says_what_it_is_for() -> None:
         for route in ROUTES
         if route.method not in ("GET", "HEAD") and route.scope is Scope.ACCOUNT
     }
-    assert unsaid <= {"keys", "payouts", "accounts", "approvals", "webhooks"}
+    assert unsaid <= {"keys", "payouts", "accounts", "approvals", "webhooks", "secrets"}
 
 
 async def test_the_scopes_of_a_key_are_stored_and_shown(any_hub: HubDouble) -> None:
