@@ -205,6 +205,9 @@ _TERMS = {
         "One of your secrets (pool secrets), as this variable; repeatable. The job then runs only on your own nodes.",
         "--secret",
     ),
+    "registry_secret": option(
+        str, "NAME", "The secret with the login USER:PASSWORD for the registry of --image.", "--registry-secret"
+    ),
     "secret_owners": option(
         list[str], "ACCOUNT", "Also nodes of this account may get its secrets; repeatable.", "--secret-owner"
     ),

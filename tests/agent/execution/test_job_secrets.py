@@ -6,7 +6,7 @@ import pytest
 
 from computepool.agent.execution.attempt_result import BadJob, failed_result
 from computepool.agent.execution.attempts import Attempt
-from computepool.agent.execution.job_secrets import mask_result, registry_login
+from computepool.agent.execution.job_secrets import mask_result
 from computepool.agent.execution.specs import prepare
 from computepool.core.jobs.lifecycle import JobKind, Reason
 from computepool.protocol.jobs.jobs import JobSpec
@@ -40,11 +40,11 @@ def test_no_representation_shows_a_value() -> None:
 
 def test_the_login_of_a_registry() -> None:
     made = attempt(SecretBundle(registry="sam:pass:word\n"))
-    assert registry_login(made) == ("sam", "pass:word")
-    assert registry_login(attempt(SecretBundle())) is None
+    assert made.login == made.software(()).login == made.worker_key.software.login == ("sam", "pass:word")
+    assert attempt(SecretBundle()).login is None
     for text in ("sam", "sam:", ":word"):
         with pytest.raises(BadJob, match="The secret LOGIN is no login of the form USER:PASSWORD"):
-            registry_login(attempt(SecretBundle(registry=text)))
+            attempt(SecretBundle(registry=text))
     result = failed_result(Reason.BAD_JOB, "skopeo: wrong password pass:word for sam")
     mask_result(made, result)
     assert result.error == "skopeo: wrong password *** for sam"

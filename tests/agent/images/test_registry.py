@@ -209,10 +209,9 @@ async def test_tokens_and_credentials(make_kit: MakeKit) -> None:
 
     async with serving(answer) as address:
         kit = make_kit(registries=(address,))
-        auth = {"auths": {address: {"auth": base64.b64encode(b"me:pass").decode()}}}
         name = parse_image(f"{address}/a/b@{image.digest}")
         puller = Puller(name, kit.images.egress, limits=kit.images.limits, architecture="amd64", registries=(address,))
-        async with puller.open(auth=json.dumps(auth).encode()) as client:
+        async with puller.open(("me", "pass")) as client:
             assert await client.manifest(image.digest) == image.manifest
         basic = f"Basic {base64.b64encode(b'me:pass').decode()}"
         manifest = f"/v2/a/b/manifests/{image.digest}"
@@ -220,3 +219,26 @@ async def test_tokens_and_credentials(make_kit: MakeKit) -> None:
     async with serving(lambda *_: (401, {"www-authenticate": "Basic realm=x"}, b"")) as address:
         with pytest.raises(BadJob, match="or it is private"):
             await acquire(make_kit(registries=(address,)), f"{address}/a/b:1")
+
+
+async def test_what_a_login_fetched_is_kept_from_jobs_without_it(make_kit: MakeKit) -> None:
+    image = ImageFile([layer({"a": "private"})])
+    known = contents(image)
+    known["1"] = known[image.digest]
+    allowed = f"Basic {base64.b64encode(b'me:pass').decode()}"
+
+    def answer(path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        if headers.get("authorization") != allowed:
+            return 401, {"www-authenticate": "Basic realm=x"}, b""
+        return 200, {"docker-content-digest": image.digest}, known[path.rpartition("/")[2]]
+
+    async with serving(answer) as address:
+        kit = make_kit(registries=(address,))
+        names = [parse_image(f"{address}/a/b{end}") for end in (":1", f"@{image.digest}")]
+        for name in names:
+            found = await kit.images.acquire(name, note=kit.notes.append, login=("me", "pass"))
+            assert (found.root().path / "a").read_text() == "private"
+        for name in names:
+            for login in (None, ("me", "guess")):
+                with pytest.raises(BadJob, match="or it is private"):
+                    await kit.images.acquire(name, note=kit.notes.append, login=login)

@@ -12,10 +12,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, failed_result, returned_result
+from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, BadJob, failed_result, returned_result
 from computepool.agent.execution.load import Load, UnsentLoads
 from computepool.agent.execution.logs import CheckpointLine, LogBuffer
-from computepool.agent.execution.specs import PreparedSpec, WorkerKey
+from computepool.agent.execution.specs import PreparedSpec, SoftwareNeeds, WorkerKey
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.network.gang_link import GangLink
 from computepool.agent.sandbox.base import ProcessUsage, Status
@@ -90,6 +90,7 @@ class Attempt:
     kill: Callable[[Status], object] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
     secrets: SecretBundle | None = field(default=None, repr=False)  #: of a job that has some, once they were fetched
+    login: tuple[str, str] | None = field(default=None, repr=False)  #: for the registry of its image
     call: Call | None = None  #: the function call, once a worker has it
     announced: bool = False  #: reported to the hub as running
     sent_progress: float | None = None
@@ -130,13 +131,18 @@ class Attempt:
         """A worker that had secrets serves only attempts of the same account that get the very same ones."""
         key = self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
         if self.secrets is not None:
-            key = replace(key, secrets=tuple(sorted(self.secrets.env.items())))
+            software = replace(key.software, login=self.login)
+            key = replace(key, secrets=tuple(sorted(self.secrets.env.items())), software=software)
         # The network of a gang and volumes are there from the start of a worker, so nobody else can use it.
         alone = self.grant.gang is not None or self.spec.spec.volumes
         return replace(key, only_for=self.id) if alone else key
 
+    def software(self, packages: tuple[str, ...]) -> SoftwareNeeds:
+        return replace(self.spec.software(packages), login=self.login)
+
     def receive_secrets(self, secrets: SecretBundle) -> None:
-        self.secrets = secrets
+        """Raises BadJob if a login is none."""
+        self.secrets, self.login = secrets, _login_of(secrets, self.spec.spec.registry_secret)
         if self.log is not None:
             self.log.mask(secrets.values())
 
@@ -235,3 +241,12 @@ class AttemptTable:
         self._answered[attempt_id] = None
         while len(self._answered) > self._remembered_max:
             self._answered.popitem(last=False)
+
+
+def _login_of(secrets: SecretBundle, name: str | None) -> tuple[str, str] | None:
+    if secrets.registry is None:
+        return None
+    user, separator, password = secrets.registry.strip().partition(":")
+    if not (user and separator and password):
+        raise BadJob(f"The secret {name} is no login of the form USER:PASSWORD.")
+    return user, password

@@ -45,17 +45,6 @@ class SecretFetcher:
             raise StagingFailed("the hub's reply with the job's secrets cannot be opened") from None
 
 
-def registry_login(attempt: Attempt) -> tuple[str, str] | None:
-    """User and password for the registry of its image, if it names a login. Call it after `fetch`. Raises BadJob."""
-    login = None if attempt.secrets is None else attempt.secrets.registry
-    if login is None:
-        return None
-    user, separator, password = login.strip().partition(":")
-    if not (user and separator and password):
-        raise BadJob(f"The secret {attempt.spec.spec.registry_secret} is no login of the form USER:PASSWORD.")
-    return user, password
-
-
 def mask_result(attempt: Attempt, result: AttemptResult) -> None:
     """Mask secrets in the error. What the job returns or saves is its own, and is left as it is."""
     if attempt.secrets is not None and result.error:

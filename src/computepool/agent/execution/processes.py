@@ -89,7 +89,7 @@ class ProcessRunner:
     async def _run_in(self, attempt: Attempt, workdir: Path) -> Exit:
         spec = attempt.spec.spec
         argv, requirements = self._command(attempt, workdir)
-        provision, software = NOTHING, attempt.spec.software(requirements)
+        provision, software = NOTHING, attempt.software(requirements)
         if software:
             note = partial(self.sink.logs.note, attempt)
             provision = await attempt.prepare(self.provisions.acquire(software, note=note))

@@ -34,6 +34,7 @@ class SoftwareNeeds:
     pythons: frozenset[str] = frozenset()  #: the minor versions that it needs, if it has packages; empty: any
     offered_only: bool = False
     image: str | None = None
+    login: tuple[str, str] | None = field(default=None, repr=False)  #: user and password for the registry of the image
 
     def __bool__(self) -> bool:
         return bool(self.packages or self.python or self.image)

@@ -41,6 +41,7 @@ from computepool.core.errors import ComputePoolError, NotFound
 from computepool.core.resources import UPLOADED
 from computepool.protocol.images.manifests import ARCHITECTURES, BadImage, Descriptor, check_architecture, read_config
 from computepool.protocol.images.names import ImageName
+from computepool.protocol.images.registry import Login
 
 _LAYERS, _ROOTS, _INCOMING = "layers", "roots", "incoming"
 _FACTS = "image.json"
@@ -89,17 +90,23 @@ class Images:
             CachedFolders(self.folder / name, count_max=_NO_LIMIT, bytes_max=_NO_LIMIT) for name in (_LAYERS, _ROOTS)
         )
         self._known: dict[str, Image] = {}
-        self._resolved: dict[str, str] = {}  #: digests of tags that the hub did not resolve, while this agent runs
+        self._resolved: dict[
+            tuple[str, Login | None], str
+        ] = {}  #: digests of tags that the hub did not resolve, while this agent runs
 
     # ------------------------------------------------------------ for jobs
-    async def acquire(self, name: ImageName, *, note: Note) -> Image:
-        """The image, kept until it is released. `note` receives progress messages."""
+    async def acquire(self, name: ImageName, *, note: Note, login: Login | None = None) -> Image:
+        """The image, kept until it is released. `note` receives progress messages.
+
+        What was fetched with a `login` is kept apart, for jobs with the same login.
+        """
         try:
             if name.source == UPLOADED:
                 folder = await self._roots.acquire(name.hex_digest, partial(self._from_artifact, name, note))
             else:
-                found = name.at(name.digest or await self._resolve(name, note))
-                folder = await self._roots.acquire(found.hex_digest, partial(self._from_registry, found, note))
+                found = name.at(name.digest or await self._resolve(name, note, login))
+                key = found.hex_digest if login is None else _digest_of(found.hex_digest, *login)
+                folder = await self._roots.acquire(key, partial(self._from_registry, found, note, login))
         except BadImage as error:
             raise BadJob(f"the image {name.short} cannot be used: {error}") from error
         except (OSError, SandboxError) as error:
@@ -165,22 +172,23 @@ class Images:
             name, self.egress, limits=self.limits, architecture=self._architecture, registries=self.registries
         )
 
-    async def _resolve(self, name: ImageName, note: Note) -> str:
+    async def _resolve(self, name: ImageName, note: Note, login: Login | None) -> str:
         """The digest of a tag that the hub did not resolve. It stays the same while this agent runs."""
-        known = self._resolved.get(str(name))
+        key = (str(name), login)
+        known = self._resolved.get(key)
         if known is None:
-            async with self._puller(name).open() as registry:
-                known = self._resolved[str(name)] = await registry.resolve()
+            async with self._puller(name).open(login) as registry:
+                known = self._resolved[key] = await registry.resolve()
         note(f"Image {name.short} is {known}")
         return known
 
-    async def _from_registry(self, name: ImageName, note: Note, target: Path) -> int:
+    async def _from_registry(self, name: ImageName, note: Note, login: Login | None, target: Path) -> int:
         puller = self._puller(name)
-        async with self._pulling, puller.open() as registry, self._hold_layers() as held:
+        async with self._pulling, puller.open(login) as registry, self._hold_layers() as held:
             fetch = await puller.look_up(registry, note=note)
             for layer in fetch.manifest.layers:
                 left = self._bytes_left(held)
-                key = hashlib.sha256(layer.digest.encode()).hexdigest()
+                key = _digest_of(layer.digest, *(login or ()))
                 held.append(await self._layers.acquire(key, partial(self._fetch_layer, fetch, layer, bytes_max=left)))
                 fetch.end(layer)
             return await self._assemble(name, held, target, config=fetch.config)
@@ -205,7 +213,7 @@ class Images:
             check_architecture(read_config(unpacked.config), self._architecture)
             for number, layer in enumerate(sorted((folder / "out").iterdir(), key=lambda path: int(path.name))):
                 # Not by the layer's own digest, which the archive only claims: another image must not get it.
-                key = hashlib.sha256(f"{name.digest} {number}".encode()).hexdigest()
+                key = _digest_of(name.digest, str(number))
                 held.append(await self._layers.acquire(key, partial(_adopt, layer)))
             return await self._assemble(name, held, target, config=unpacked.config)
 
@@ -294,3 +302,7 @@ def _facts_by_key(folder: Path) -> dict[str, _Facts]:
 
 def _read_facts(folder: Path) -> _Facts:
     return _Facts.model_validate_json((folder / _FACTS).read_bytes())
+
+
+def _digest_of(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -31,7 +31,7 @@ from computepool.protocol.images.manifests import (
     read_manifest,
 )
 from computepool.protocol.images.names import ImageName
-from computepool.protocol.images.registry import RegistryClient, RegistryUnavailable, UnknownImage
+from computepool.protocol.images.registry import Login, RegistryClient, RegistryUnavailable, UnknownImage
 
 
 class Puller:
@@ -48,13 +48,10 @@ class Puller:
         self._trusted = name.source.rpartition(":")[0] or name.source if name.source in registries else None
 
     @contextlib.asynccontextmanager
-    async def open(self, *, auth: bytes = b"") -> AsyncIterator[RegistryClient]:
-        """Translates every failure inside the block: BadJob if there is no such image, else StagingFailed.
-
-        `auth`: the content of a Docker `config.json`, for private repositories.
-        """
+    async def open(self, login: Login | None = None) -> AsyncIterator[RegistryClient]:
+        """Translates every failure inside the block: BadJob if there is no such image, else StagingFailed."""
         registry = RegistryClient(
-            self._name, find_address=self._find_address, timeout_s=self._limits.image_idle_s, auth=auth
+            self._name, find_address=self._find_address, timeout_s=self._limits.image_idle_s, login=login
         )
         try:
             async with asyncio.timeout(self._limits.image_pull_s), registry:

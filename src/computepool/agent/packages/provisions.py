@@ -49,7 +49,9 @@ class Provisions:
         try:
             if software.image is not None:
                 name = parse_image(software.image)
-                found = replace(found, image=await self._images.acquire(name, note=note or _ignore))
+                found = replace(
+                    found, image=await self._images.acquire(name, note=note or _ignore, login=software.login)
+                )
             found = replace(found, interpreter=await self._pythons.acquire(software.python, note=note))
             packed = await self._environments.acquire(packages, found.interpreter, note=note)
             return replace(found, packages=packed)

@@ -28,7 +28,8 @@ async def resolve(hub: Hub, spec: JobSpec) -> JobSpec:
     name = parse_image(spec.image)
     if not is_allowed(name.source, hub.settings.allowed_registries()):
         raise BadRequest(f"This pool does not allow images from {name.source}.", field="spec.image")
-    if name.digest or not hub.settings.image_resolve_s:
+    # A private image is looked up by the node, which gets the login.
+    if name.digest or spec.registry_secret is not None or not hub.settings.image_resolve_s:
         return spec
     digest = await _digest(hub, name)
     return spec.model_copy(update={"image": str(name.at(digest))}) if digest else spec

@@ -45,13 +45,19 @@ def _tls() -> SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
 
 
-class RegistryClient:
-    """One image's repository. `auth`: the content of a Docker `config.json`, for private repositories."""
+#: User and password.
+Login = tuple[str, str]
 
-    def __init__(self, image: ImageName, *, find_address: FindAddress, timeout_s: float, auth: bytes = b"") -> None:
+
+class RegistryClient:
+    """One image's repository. `login`: user and password, for a private one."""
+
+    def __init__(
+        self, image: ImageName, *, find_address: FindAddress, timeout_s: float, login: Login | None = None
+    ) -> None:
         self.image = image
         self._find_address = find_address
-        self._basic = _basic_of(auth, image.source)
+        self._basic = "" if login is None else f"Basic {base64.b64encode(':'.join(login).encode()).decode()}"
         self._authorization = self._basic
         self._client = httpx2.AsyncClient(
             timeout=timeout_s,
@@ -205,17 +211,3 @@ async def _token_of(reply: httpx2.Response) -> str:
     except (httpx2.HTTPError, ValueError, AttributeError):
         return ""
     return token if isinstance(token, str) and token.isascii() and token.isprintable() else ""
-
-
-def _basic_of(auth: bytes, registry: str) -> str:
-    """The `Authorization` header for this registry; empty if there is none."""
-    if not auth:
-        return ""
-    try:
-        found = json.loads(auth)["auths"]
-        # Docker's own file names the default registry by an old address.
-        entry = found.get(registry) or (registry == "docker.io" and found.get("https://index.docker.io/v1/")) or {}
-        text = entry.get("auth") or base64.b64encode(f"{entry['username']}:{entry['password']}".encode()).decode()
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ""
-    return f"Basic {text}" if isinstance(text, str) and text.isascii() and text.isprintable() else ""

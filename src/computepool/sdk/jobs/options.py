@@ -64,6 +64,7 @@ class JobOptions(TypedDict, total=False):
     env: Mapping[str, str]
     #: your secrets (docs/secrets.md): names, or `NAME=VARIABLE`, or a mapping of variables to names
     secrets: Words | Mapping[str, str]
+    registry_secret: str  #: the secret with the login `USER:PASSWORD` for the registry of its image
     secret_owners: Words  #: accounts, besides your own, whose nodes may get them
     secrets_anywhere: bool  #: every node may get them
     dependencies: Words  #: packages to install; default: those that the code imports, in the versions installed here
@@ -191,6 +192,8 @@ def _secrets(options: Mapping[str, Any]) -> dict[str, Any]:
         fields["secrets"] = {variable or name: name for name, _, variable in pairs}
         if len(fields["secrets"]) < len(pairs):
             raise BadRequest("secrets: two of them have the same variable; use NAME=VARIABLE.", field="secrets")
+    if "registry_secret" in options:
+        fields["registry_secret"] = options["registry_secret"]
     if "secret_owners" in options:
         fields["secret_owners"] = words(options["secret_owners"])
     if options.get("secrets_anywhere"):
