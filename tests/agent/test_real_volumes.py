@@ -126,7 +126,8 @@ def _write_and_wait(marks: str) -> None:
 
     with open(os.environ["COMPUTEPOOL_VOLUME_DATA"] + "/text", "a") as file:
         file.write("written\n")
-    with open(f"{marks}/wrote", "a"):
+    # A name of its own: another attempt may run as another user.
+    with open(f"{marks}/wrote-{time.time_ns()}", "w"):
         end = time.monotonic() + 60
     while not os.path.exists(f"{marks}/go") and time.monotonic() < end:
         time.sleep(0.05)

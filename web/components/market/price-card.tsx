@@ -10,6 +10,8 @@ import { useParam } from "@/lib/use-params";
 import { isSame, regionName, SPANS, type Span, type ZoneMarket, type ZoneSeries, zoneName } from "./zones";
 
 const REFETCH_MS: Record<Span, number> = { "1h": 15_000, "24h": 60_000, "7d": 300_000, "30d": 300_000 };
+/** While no price of the zone is recorded, which takes one update of the market. */
+const FIRST_MS = 3_000;
 const LINES_MAX = 6;
 const PRICE_HEIGHT = 320;
 const USED_HEIGHT = 170;
@@ -27,7 +29,10 @@ export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
     "get",
     "/market/chart",
     { params: { query: { span } } },
-    { refetchInterval: REFETCH_MS[span], placeholderData: keepPreviousData },
+    {
+      refetchInterval: ({ state }) => (state.data?.zones.some((one) => isSame(one, zone)) ? REFETCH_MS[span] : FIRST_MS),
+      placeholderData: keepPreviousData,
+    },
   );
   const options = [
     { value: "", label: "This zone" },
