@@ -127,7 +127,7 @@ def _write_and_wait(marks: str) -> None:
     with open(os.environ["COMPUTEPOOL_VOLUME_DATA"] + "/text", "a") as file:
         file.write("written\n")
     # A name of its own: another attempt may run as another user.
-    with open(f"{marks}/wrote-{time.time_ns()}", "w"):
+    with open(f"{marks}/wrote-{os.getpid()}-{os.urandom(4).hex()}", "w"):
         end = time.monotonic() + 60
     while not os.path.exists(f"{marks}/go") and time.monotonic() < end:
         time.sleep(0.05)
