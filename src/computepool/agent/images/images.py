@@ -106,7 +106,7 @@ class Images:
             else:
                 found = name.at(name.digest or await self._resolve(name, note, login))
                 key = found.hex_digest if login is None else _digest_of(found.hex_digest, *login)
-                folder = await self._roots.acquire(key, partial(self._from_registry, found, note, login))
+                folder = await self._roots.acquire(key, partial(self._from_registry, found, note, login=login))
         except BadImage as error:
             raise BadJob(f"the image {name.short} cannot be used: {error}") from error
         except (OSError, SandboxError) as error:
@@ -182,7 +182,7 @@ class Images:
         note(f"Image {name.short} is {known}")
         return known
 
-    async def _from_registry(self, name: ImageName, note: Note, login: Login | None, target: Path) -> int:
+    async def _from_registry(self, name: ImageName, note: Note, target: Path, *, login: Login | None) -> int:
         puller = self._puller(name)
         async with self._pulling, puller.open(login) as registry, self._hold_layers() as held:
             fetch = await puller.look_up(registry, note=note)
