@@ -91,6 +91,10 @@ class AttemptSecretsReply(Reply):
     missing: list[str] = []  #: secrets that no longer exist; then nothing is sealed
 
 
+#: Shorter lines of a secret, such as a brace, are also part of harmless output.
+LINE_MASKED_MIN = 8
+
+
 class SecretBundle(Reply):
     """The secrets of an attempt. Exists in clear only in the memory of the hub and of the agent."""
 
@@ -98,9 +102,12 @@ class SecretBundle(Reply):
     registry: str | None = Field(default=None, repr=False)  #: the login `USER:PASSWORD` to pull its image
 
     def values(self) -> list[str]:
-        """Everything to mask. The password of a login is a secret by itself."""
+        """Everything to mask. The password of a login is a secret by itself, and so is each line of a longer text, such as a
+        key, which programs read line by line."""
         login = [] if self.registry is None else [self.registry, self.registry.partition(":")[2]]
-        return [*self.env.values(), *filter(None, login)]
+        whole = [*self.env.values(), *filter(None, login)]
+        lines = [line.strip() for text in whole if "\n" in text.strip() for line in text.splitlines()]
+        return [*whole, *(line for line in lines if len(line) >= LINE_MASKED_MIN)]
 
 
 def signed_text(attempt_id: str, seal_to: str) -> bytes:

@@ -48,3 +48,11 @@ def test_the_login_of_a_registry() -> None:
     result = failed_result(Reason.BAD_JOB, "skopeo: wrong password pass:word for sam")
     mask_result(made, result)
     assert result.error == "skopeo: wrong password *** for sam"
+
+
+def test_each_line_of_a_key_is_masked() -> None:
+    key = "-----BEGIN KEY-----\nc2VjcmV0IG9uZQ==\n}\n-----END KEY-----\n"
+    made = attempt(SecretBundle(env={"KEY": key}))
+    result = failed_result(Reason.BAD_JOB, "line 2 is c2VjcmV0IG9uZQ== and line 3 }")
+    mask_result(made, result)
+    assert result.error == "line 2 is *** and line 3 }"

@@ -132,7 +132,10 @@ def test_why_it_waits(nodes: int, busy: int, sentence: str) -> None:
 def test_nodes_without_the_network_take_no_members() -> None:
     fleet = fleet_of({"a": 2}, gangs=False)
     assert GangSearch(fleet, gang(2)).place() is None
-    assert explain(fleet, gang(2)).sentence == "No node can run this: both nodes cannot join a network between nodes."
+    assert explain(fleet, gang(2)).sentence == (
+        "No node can run this: both nodes cannot join a network between nodes, which takes isolation namespace and "
+        "/dev/net/tun."
+    )
 
 
 # ageing

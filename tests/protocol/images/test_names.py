@@ -42,7 +42,7 @@ WRONG = [
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_name(text: str) -> None:
-    with pytest.raises(ValueError, match="image:"):
+    with pytest.raises(ValueError, match=r"image|registry|name"):
         parse_image(text)
 
 

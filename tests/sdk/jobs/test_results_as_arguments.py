@@ -113,6 +113,6 @@ def test_what_waits_for_an_argument_that_fails_is_cancelled(pool: Pool) -> None:
     last = pool.submit(abs, pool.submit(abs, first))
     assert pool.jobs.get(last.job_id).reason == "waiting_for_jobs"
     first.cancel()
-    with pytest.raises(JobCancelled):
+    with pytest.raises(JobCancelled, match="cancelled: dependency failed") as cancelled:
         last.result(60)
-    assert pool.jobs.get(last.job_id).reason == "dependency_failed"
+    assert cancelled.value.reason == pool.jobs.get(last.job_id).reason == "dependency_failed"

@@ -461,7 +461,7 @@ WORDS: dict[str, GateMessages] = {
     "gang": GateMessages(
         lambda s: f"a sandbox that can join the network of {s.requirements.nodes} nodes",
         lambda _f, n, _s: f"its sandbox ({n.profile.level.label}) cannot",
-        lambda *_: "cannot join a network between nodes",
+        lambda *_: "cannot join a network between nodes, which takes isolation namespace and /dev/net/tun",
     ),
     "withheld": GateMessages(
         lambda _: "a node that is not kept for a job on several nodes",

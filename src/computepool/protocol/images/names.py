@@ -61,13 +61,11 @@ class ImageName:
 def parse_image(text: str) -> ImageName:
     """Raises a ValueError that says what to write instead."""
     if len(text) > NAME_CHARS_MAX:
-        raise ValueError(f"image: a name has at most {NAME_CHARS_MAX} characters; {_HOW}")
+        raise ValueError(f"a name has at most {NAME_CHARS_MAX} characters; {_HOW}")
     if text.startswith(f"{UPLOADED}:"):
         digest = f"sha256:{text.removeprefix(f'{UPLOADED}:')}"
         if not _DIGEST.fullmatch(digest):
-            raise ValueError(
-                f"image: {text!a} does not name an uploaded image; `pool images push FILE` prints the name"
-            )
+            raise ValueError(f"{text!a} does not name an uploaded image; `pool images push FILE` prints the name")
         return ImageName(UPLOADED, "", digest=digest)
     plain, at, digest = text.partition("@")
     first, slash, rest = plain.partition("/")
@@ -81,7 +79,7 @@ def parse_image(text: str) -> ImageName:
         or (colon and not _TAG.fullmatch(tag))
         or (at and not _DIGEST.fullmatch(digest))
     ):
-        raise ValueError(f"image: {text!a} is not the name of an image; {_HOW}")
+        raise ValueError(f"{text!a} is not the name of an image; {_HOW}")
     return ImageName(check_registry(first), repository, tag=tag or ("" if at else "latest"), digest=digest)
 
 
@@ -95,13 +93,13 @@ def check_registry(text: str) -> str:
     name = text.strip().lower()
     has_port = ":" in name.rpartition("]")[2]
     if "." not in name and ":" not in name and name != "localhost":
-        raise ValueError(f"image: {text!a} is not a registry such as {_DEFAULT} or registry.example.org:5000")
+        raise ValueError(f"{text!a} is not a registry such as {_DEFAULT} or registry.example.org:5000")
     try:
         target = parse_target(name if has_port else f"{name}:443")
     except ValueError as error:
-        raise ValueError(f"image: the registry {error}") from None
+        raise ValueError(f"the registry {error}") from None
     if target.below:
-        raise ValueError(f"image: {text!a} is not one registry; write {ANY_REGISTRY} for all")
+        raise ValueError(f"{text!a} is not one registry; write {ANY_REGISTRY} for all")
     return str(target) if has_port else str(target).removesuffix(":443")
 
 

@@ -41,6 +41,7 @@ class JobFuture(Future[Any]):
         self._id: str | None = None
         self._notified = False
         self._to_cancel = False
+        self._cancelled_as: JobCancelled | None = None  #: what the hub said of a cancelled job
         self.examined = False  #: the program has asked for its outcome
         self._seen: tuple[JobState, float] | None = None  #: the hub's last reply, and when it came
 
@@ -182,6 +183,7 @@ class JobFuture(Future[Any]):
         """Called once, by the receiving thread."""
         error = job_error(result)
         if isinstance(error, JobCancelled):
+            self._cancelled_as = error
             self._mark_cancelled()
         elif error is not None:
             self.fail(error)
@@ -222,6 +224,8 @@ class JobFuture(Future[Any]):
     def _as_cancelled(self, error: CancelledError) -> BaseException:
         if isinstance(error, JobCancelled):
             return error
+        if self._cancelled_as is not None:
+            return self._cancelled_as
         name = "The job" if self._id is None else f"Job {self._id}"
         return JobCancelled(f"{name} was cancelled.", job_id=self._id or "", reason="cancelled_by_user")
 
