@@ -27,10 +27,14 @@ listener = socket.create_server((gang.address, gang.port))
 for address in gang.addresses:
     while True:
         try:
-            socket.create_connection((address, gang.port), timeout=5).close()
+            with socket.create_connection((address, gang.port), timeout=5) as sent:
+                sent.sendall(bytes([gang.rank]))
             break
         except OSError:
             time.sleep(0.1)
+met = set()  # who leaves before all have come would be looked for in vain
+while len(met) < gang.size:
+    met.update(listener.accept()[0].recv(1))
 print("met all", flush=True)
 time.sleep(600 if os.environ["COMPUTEPOOL_ATTEMPT"] == "1" else 0.3 * gang.rank)
 """
